@@ -1,0 +1,51 @@
+# zeepo_layer(NAME [below...] [PRIVATE libs...]): one folder of src/zeepo as one static library.
+#
+# The names after NAME are the layers it may include; the link list is the layer table of docs/tour.md. Sources are all
+# .cpp files of the folder and of the backend folders named in BACKENDS. Each layer gets its own include directory
+# view: headers are included as <zeepo/folder/file.h>.
+function(zeepo_layer name)
+  cmake_parse_arguments(LAYER "" "" "LAYERS;LIBRARIES;BACKENDS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  foreach(backend IN LISTS LAYER_BACKENDS)
+    file(GLOB backend_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${backend}/*.cpp)
+    list(APPEND sources ${backend_sources})
+  endforeach()
+  if(sources)
+    add_library(zeepo_${name} STATIC ${sources})
+    set(scope PUBLIC)
+  else()
+    add_library(zeepo_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(zeepo_${name} ${scope} ${CMAKE_SOURCE_DIR}/src)
+  foreach(layer IN LISTS LAYER_LAYERS)
+    target_link_libraries(zeepo_${name} ${scope} zeepo_${layer})
+  endforeach()
+  target_link_libraries(zeepo_${name} ${scope} ${LAYER_LIBRARIES})
+endfunction()
+
+# zeepo_test(FOLDER layers...): tests/FOLDER/*_test.cpp as one program, found by CTest case by case.
+function(zeepo_test folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(test_${folder} ${sources})
+  target_include_directories(test_${folder} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(test_${folder} PRIVATE ZEEPO_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+  foreach(layer IN LISTS ARGN)
+    target_link_libraries(test_${folder} PRIVATE zeepo_${layer})
+  endforeach()
+  target_link_libraries(test_${folder} PRIVATE GTest::gtest_main)
+  add_test(NAME ${folder} COMMAND test_${folder})
+endfunction()
+
+# zeepo_fuzz(NAME layers...): fuzz/NAME.cpp as a libFuzzer target.
+function(zeepo_fuzz name)
+  add_executable(fuzz_${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/${name}.cpp)
+  target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  foreach(layer IN LISTS ARGN)
+    target_link_libraries(fuzz_${name} PRIVATE zeepo_${layer})
+  endforeach()
+endfunction()

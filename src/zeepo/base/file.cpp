@@ -1,0 +1,117 @@
+#include "zeepo/base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+int open_for_reading(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
+  return descriptor;
+}
+
+}  // namespace
+
+std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes) {
+  const InputFile file(path);
+  if (file.bytes() > limit_bytes)
+    throw Error("{}: {} bytes, more than the {} that such a file may have", path.string(), file.bytes(), limit_bytes);
+  std::string text(static_cast<std::size_t>(file.bytes()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+InputFile::InputFile(const std::filesystem::path& path) : path_(path), descriptor_(open_for_reading(path)) {
+  struct stat status {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  const int cause = errno;
+  if (known && S_ISREG(status.st_mode)) {
+    bytes_ = status.st_size;
+    return;
+  }
+  ::close(descriptor_);
+  if (!known) throw Error("cannot read {}: {}", path.string(), std::strerror(cause));
+  throw Error("cannot read {}: not a regular file", path.string());
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), bytes_(other.bytes_) {}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void InputFile::read(std::int64_t offset, std::span<std::byte> out) const {
+  if (offset < 0 || offset + static_cast<std::int64_t>(out.size()) > bytes_)
+    throw Error("{}: {} bytes at offset {} are past its end at {}", path_.string(), out.size(), offset, bytes_);
+  while (!out.empty()) {
+    const ssize_t n = ::pread(descriptor_, out.data(), out.size(), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error("cannot read {} at offset {}: {}", path_.string(), offset, std::strerror(errno));
+    if (n == 0) throw Error("{}: ended at offset {} while being read", path_.string(), offset);
+    out = out.subspan(static_cast<std::size_t>(n));
+    offset += n;
+  }
+}
+
+OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {
+  partial_ = path_;
+  partial_ += fmt::format(".partial-{}", ::getpid());
+  descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) throw Error("cannot create {}: {}", path_.string(), std::strerror(errno));
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      partial_(std::move(other.partial_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(partial_.c_str());
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error("cannot write {}: {}", path_.string(), std::strerror(errno));
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+void OutputFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void OutputFile::commit() {
+  if (::fsync(descriptor_) != 0) throw Error("cannot write {}: {}", path_.string(), std::strerror(errno));
+  if (::close(std::exchange(descriptor_, -1)) != 0) {
+    const int cause = errno;
+    ::unlink(partial_.c_str());
+    throw Error("cannot write {}: {}", path_.string(), std::strerror(cause));
+  }
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) {
+    const int cause = errno;
+    ::unlink(partial_.c_str());
+    throw Error("cannot write {}: {}", path_.string(), std::strerror(cause));
+  }
+}
+
+std::int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  throw Error("/proc/self/status has no VmHWM line");
+}
+
+}  // namespace zeepo

@@ -1,0 +1,56 @@
+// Files, with every result read: a whole file, a range of it, and one that appears only when it is complete.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace zeepo {
+
+// Throws Error naming the path when it cannot be read or is larger than `limit_bytes`.
+std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes = std::int64_t{1} << 30);
+
+// A file open for reading at any offset, from any thread.
+class InputFile {
+ public:
+  explicit InputFile(const std::filesystem::path& path);
+  ~InputFile();
+  InputFile(InputFile&&) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+
+  std::int64_t bytes() const { return bytes_; }
+  const std::filesystem::path& path() const { return path_; }
+  // Fills `out` from `offset`; throws Error when the file ends first or a read fails.
+  void read(std::int64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::int64_t bytes_ = 0;
+};
+
+// A file written beside its place and moved there by commit(), after its bytes reached the disk; without commit()
+// nothing is left behind. An error (a full disk) names the path and the cause.
+class OutputFile {
+ public:
+  explicit OutputFile(std::filesystem::path path);
+  ~OutputFile();
+  OutputFile(OutputFile&&) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  void commit();
+
+ private:
+  std::filesystem::path path_, partial_;
+  int descriptor_ = -1;
+};
+
+// The largest resident memory of this process so far (VmHWM), in bytes.
+std::int64_t peak_resident_bytes();
+
+}  // namespace zeepo
