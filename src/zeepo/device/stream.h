@@ -1,0 +1,56 @@
+// An ordered queue of work on one device. A kernel or copy given to a stream runs after everything given before it.
+//
+// The stream's type picks the backend: `dispatch(stream, [&](auto& s) { gelu(s, x, y); })` is the one place where that
+// happens. A dry stream does nothing: the first pass of a model runs on it, with shapes only, to plan the memory.
+#pragma once
+
+#include "zeepo/base/thread_pool.h"
+
+namespace zeepo {
+
+enum class Backend { dry, cpu };
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Backend backend() const { return backend_; }
+  bool dry() const { return backend_ == Backend::dry; }
+  // Returns when all work given to the stream so far is done; throws what any of it threw.
+  virtual void synchronize() = 0;
+
+ protected:
+  explicit Stream(Backend backend) : backend_(backend) {}
+
+ private:
+  Backend backend_;
+};
+
+class DryStream final : public Stream {
+ public:
+  DryStream() : Stream(Backend::dry) {}
+  void synchronize() override {}
+};
+
+// Runs each kernel at once, in the calling thread and the pool's; it is never behind.
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(ThreadPool& pool) : Stream(Backend::cpu), pool_(&pool) {}
+  ThreadPool& pool() { return *pool_; }
+  void synchronize() override {}
+
+ private:
+  ThreadPool* pool_;
+};
+
+template <class F>
+void dispatch(Stream& stream, F&& f) {
+  switch (stream.backend()) {
+    case Backend::dry: return;
+    case Backend::cpu: return f(static_cast<CpuStream&>(stream));
+  }
+}
+
+}  // namespace zeepo

@@ -1,0 +1,30 @@
+// Arithmetic element by element, computed in fp32. Outputs may be the same memory as an input of the same size.
+#pragma once
+
+#include "zeepo/base/rng.h"
+#include "zeepo/device/stream.h"
+#include "zeepo/device/view.h"
+
+namespace zeepo {
+
+enum class Activation { gelu_tanh, gelu_erf, relu, silu };
+
+void fill(CpuStream&, View y, float value);
+// y = x, converted between fp32, bf16 and fp16 (round to nearest even).
+void copy(CpuStream&, ConstView x, View y);
+void add(CpuStream&, ConstView a, ConstView b, View y);
+// y = factor · x
+void scale(CpuStream&, ConstView x, float factor, View y);
+
+void activate(CpuStream&, Activation, ConstView x, View y);
+// dx = dy · f'(x)
+void activate_backward(CpuStream&, Activation, ConstView x, ConstView dy, View dx);
+
+// y = silu(gate) · up.   x: (..., 2F), the gate first   y: (..., F)
+void swiglu(CpuStream&, ConstView x, View y);
+void swiglu_backward(CpuStream&, ConstView x, ConstView dy, View dx);
+
+// y = x / (1 − p) where uniform(key, i) >= p, else 0; i is the element's index. Its own backward, on dy.
+void dropout(CpuStream&, ConstView x, float p, RngKey key, View y);
+
+}  // namespace zeepo

@@ -1,0 +1,16 @@
+// Rows of a table by index.
+#pragma once
+
+#include "zeepo/device/stream.h"
+#include "zeepo/device/view.h"
+#include "zeepo/kernels/matmul.h"
+
+namespace zeepo {
+
+// y[i] = table[ids[i]].   ids: int32 (...)   table: (vocab, n)   y: (..., n). Ids must be within the table; the caller
+// has checked them where they entered the program.
+void embed(CpuStream&, ConstView ids, ConstView table, View y);
+// dtable[ids[i]] += dy[i], summed in fp32 in the order of i; with overwrite, all other rows become zero.
+void embed_backward(CpuStream&, ConstView ids, ConstView dy, View dtable, Write write);
+
+}  // namespace zeepo

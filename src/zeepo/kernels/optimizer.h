@@ -1,0 +1,49 @@
+// One pass over flat optimizer state: unscale, clip, step, write back in the training dtype.
+//
+// The weight's exact fp32 value is kept in one of three ways: `param` is fp32 itself (low is empty); `param` is bf16 and
+// `low` holds the int16 (as fp16-sized, dtype bf16) remainder, see split_master; `param` is fp16 and `low` is the fp32
+// master. Products and sums use explicit fused multiply-adds, so that every backend gives the same bits.
+#pragma once
+
+#include "zeepo/device/stream.h"
+#include "zeepo/device/view.h"
+
+namespace zeepo {
+
+// What the step reads from the device: written by finish_norm, so that clipping needs no trip to the host.
+struct StepControl {
+  float norm;         // global L2 norm of the unscaled gradients
+  float grad_factor;  // what each gradient is multiplied by: 1/loss_scale, times min(1, clip/(norm + 1e-6))
+  float skip;         // 1 when a gradient is infinite or NaN and the step must change nothing
+};
+
+// partials[i] = sum of squares of elements [i·kNormBlock, (i+1)·kNormBlock) of x, in fp32 from fp64 inside the block.
+inline constexpr std::int64_t kNormBlock = 1 << 16;
+void sum_squares(CpuStream&, ConstView x, View partials);
+// control: fp32 (3), a StepControl. partials are summed in order, in fp64. clip <= 0: no clipping.
+void finish_norm(CpuStream&, ConstView partials, float loss_scale, float clip, View control);
+
+struct Weights {
+  View param, low;
+};
+// Exact fp32 weights in and out of that form.
+void write_master(CpuStream&, ConstView fp32, Weights to);
+void read_master(CpuStream&, Weights from, View fp32);
+
+struct AdamOptions {
+  float lr, beta1, beta2, eps, weight_decay;
+  float correction1, correction2;  // 1 − beta^t
+  bool decoupled;                  // AdamW: p −= lr·wd·p; else the gradient gets wd·p
+};
+// m = β1·m + (1−β1)·g,  v = β2·v + (1−β2)·g²,  p −= lr · (m/c1) / (sqrt(v/c2) + eps).   m, v: fp32. Changes nothing if
+// control says skip.
+void adam(CpuStream&, Weights weights, ConstView grad, View m, View v, ConstView control, const AdamOptions&);
+
+struct SgdOptions {
+  float lr, momentum, weight_decay;
+  bool first_step;  // the momentum starts as the gradient itself, as in PyTorch
+};
+// b = momentum·b + g,  p −= lr·b.   momentum == 0: `b` may be empty.
+void sgd(CpuStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&);
+
+}  // namespace zeepo
