@@ -10,6 +10,7 @@ std::string_view name_of(DType dtype) {
     case DType::bf16: return "bf16";
     case DType::f16: return "fp16";
     case DType::i32: return "int32";
+    case DType::i16: return "int16";
   }
   return "?";
 }
