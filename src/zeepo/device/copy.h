@@ -1,0 +1,13 @@
+// Bytes between host memory and a device's. The host memory must stay as it is until the stream has passed the copy.
+#pragma once
+
+#include <cstddef>
+
+#include "zeepo/device/stream.h"
+
+namespace zeepo {
+
+void copy_to_device(CpuStream&, const void* host, void* device, std::size_t bytes);
+void copy_to_host(CpuStream&, const void* device, void* host, std::size_t bytes);
+
+}  // namespace zeepo

@@ -1,0 +1,34 @@
+// Which addresses of a range are in use: best fit, the lowest address among equals, neighbours joined when given back.
+//
+// It holds no memory. The same sequence of calls always gives the same addresses, so that a pass that ran dry has the
+// addresses, and the peak, of the real one.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+
+namespace zeepo {
+
+class Arena {
+ public:
+  static constexpr std::size_t kAlignment = 256;
+  static constexpr std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+  explicit Arena(std::size_t capacity_bytes);
+
+  // Offset of `bytes` (rounded up to kAlignment) now in use; nothing when no gap is large enough.
+  std::optional<std::size_t> take(std::size_t bytes);
+  void give_back(std::size_t offset, std::size_t bytes);
+
+  std::size_t capacity() const { return capacity_; }
+  std::size_t used() const { return used_; }
+  // The end of the highest address ever in use.
+  std::size_t high_water() const { return high_water_; }
+
+ private:
+  std::size_t capacity_, used_ = 0, high_water_ = 0;
+  std::map<std::size_t, std::size_t> gaps_;  // offset to size
+};
+
+}  // namespace zeepo

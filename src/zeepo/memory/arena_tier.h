@@ -1,0 +1,31 @@
+// A tier over one contiguous range of host memory, addressed by an Arena: the CPU backend's device and host memory.
+#pragma once
+
+#include "zeepo/memory/arena.h"
+#include "zeepo/memory/tier.h"
+
+namespace zeepo {
+
+class ArenaTier final : public Tier {
+ public:
+  // Backing::none leases addresses without memory behind them, for a dry pass.
+  enum class Backing { memory, none };
+
+  // Reserves the whole budget as address space; pages come into being when first touched.
+  ArenaTier(std::string name, std::size_t budget_bytes, Backing backing);
+  ~ArenaTier() override;
+
+  Block allocate(std::size_t bytes, Kind kind) override;
+  std::size_t free_bytes() const override { return arena_.capacity() - arena_.used(); }
+  std::size_t budget_bytes() const { return arena_.capacity(); }
+  // What the arena must hold for what has been allocated so far, gaps included.
+  std::size_t high_water() const { return arena_.high_water(); }
+
+ private:
+  void release(std::size_t offset, std::size_t bytes) noexcept override;
+
+  Arena arena_;
+  std::byte* base_ = nullptr;
+};
+
+}  // namespace zeepo

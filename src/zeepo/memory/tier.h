@@ -1,0 +1,78 @@
+// A place for bytes with a budget: device memory now; host memory and NVMe stand behind the same interface.
+//
+// A Block leases bytes in one tier and returns them when destroyed; it must not outlive the tier. Every byte is counted
+// by what it is for. A tier belongs to one rank and is used from that rank's thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace zeepo {
+
+// What bytes are for. Gathered parameters and gradients not yet reduced are `working`, and so is every op's scratch.
+enum class Kind : std::uint8_t { params, grads, optimizer, activations, working };
+inline constexpr std::array kKinds{Kind::params, Kind::grads, Kind::optimizer, Kind::activations, Kind::working};
+std::string_view name_of(Kind kind);
+
+struct Usage {
+  std::array<std::int64_t, kKinds.size()> bytes{};
+  std::int64_t total = 0;
+  std::int64_t operator[](Kind kind) const { return bytes[static_cast<std::size_t>(kind)]; }
+};
+
+class Tier;
+
+class Block {
+ public:
+  Block() = default;
+  Block(Tier& tier, std::byte* data, std::size_t offset, std::size_t bytes, Kind kind);
+  ~Block();
+  Block(Block&& other) noexcept;
+  Block& operator=(Block&& other) noexcept;
+
+  // Null in a tier that only counts (a dry pass).
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  Kind kind() const { return kind_; }
+
+ private:
+  friend class Tier;
+  Tier* tier_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t offset_ = 0, bytes_ = 0;
+  Kind kind_ = Kind::working;
+};
+
+class Tier {
+ public:
+  explicit Tier(std::string name) : name_(std::move(name)) {}
+  virtual ~Tier() = default;
+  Tier(const Tier&) = delete;
+  Tier& operator=(const Tier&) = delete;
+
+  const std::string& name() const { return name_; }
+  // Throws Error with the request, the budget and what holds it when the tier is full.
+  virtual Block allocate(std::size_t bytes, Kind kind) = 0;
+  virtual std::size_t free_bytes() const = 0;
+
+  const Usage& current() const { return current_; }
+  const Usage& peak() const { return peak_; }  // each kind's own peak; total's is of their sum
+  // From here on peak() tells of what comes next.
+  void restart_peak() { peak_ = current_; }
+
+ protected:
+  friend class Block;
+  virtual void release(std::size_t offset, std::size_t bytes) noexcept = 0;
+  Block lease(std::byte* data, std::size_t offset, std::size_t bytes, Kind kind);
+
+ private:
+  void give_back(const Block& block) noexcept;
+
+  std::string name_;
+  Usage current_, peak_;
+};
+
+}  // namespace zeepo

@@ -1,0 +1,35 @@
+// Where tensors of this thread live and which stream computes them. Each rank is one thread with one Device in scope.
+#pragma once
+
+#include "zeepo/device/stream.h"
+#include "zeepo/memory/tier.h"
+
+namespace zeepo {
+
+struct Device {
+  Stream& compute;
+  Tier& memory;
+
+  // The innermost DeviceScope of this thread. Throws Error when there is none.
+  static Device& current();
+};
+
+class DeviceScope {
+ public:
+  DeviceScope(Stream& compute, Tier& memory);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device device_;
+  Device* outer_;
+};
+
+// Runs f(stream) on the current device's compute stream; a dry device runs nothing.
+template <class F>
+void launch(F&& f) {
+  dispatch(Device::current().compute, std::forward<F>(f));
+}
+
+}  // namespace zeepo
