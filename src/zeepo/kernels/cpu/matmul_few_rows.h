@@ -1,0 +1,15 @@
+// Products with so few rows of `a` that reading `b` once is all the time they take: token generation.
+#pragma once
+
+#include "zeepo/device/stream.h"
+#include "zeepo/kernels/matmul.h"
+
+namespace zeepo::cpu {
+
+inline constexpr std::int64_t kFewRows = 8;
+
+// As matmul, for a: (m, k) not transposed with m <= kFewRows. 16-bit weights are widened in registers.
+void matmul_few_rows(CpuStream& stream, std::int64_t m, std::int64_t n, std::int64_t k, ConstView a, ConstView b,
+                     View c, const MatmulOptions& options);
+
+}  // namespace zeepo::cpu

@@ -1,0 +1,160 @@
+#include "zeepo/kernels/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/kernels/typed_values.h"
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+struct Case {
+  std::int64_t m, n, k;
+  Transpose a, b;
+};
+
+std::vector<Case> cases() {
+  const std::int64_t extents[][3] = {{1, 1, 1},    {1, 70, 37},    {2, 129, 64},  {3, 33, 100}, {5, 65, 1},
+                                     {8, 200, 31}, {9, 7, 5},      {17, 33, 65},  {64, 64, 64}, {100, 300, 50},
+                                     {257, 19, 8}, {300, 530, 70}, {13, 40, 2100}};
+  std::vector<Case> all;
+  for (const auto& [m, n, k] : extents)
+    for (const Transpose a : {Transpose::no, Transpose::yes})
+      for (const Transpose b : {Transpose::no, Transpose::yes}) all.push_back({m, n, k, a, b});
+  return all;
+}
+
+Shape stored(std::int64_t rows, std::int64_t columns, Transpose transpose) {
+  return transpose == Transpose::yes ? Shape{columns, rows} : Shape{rows, columns};
+}
+
+// The product in double precision, and the sum of the magnitudes that error bounds scale with.
+struct Exact {
+  std::vector<double> sums, magnitudes;
+};
+Exact exact(const Case& t, const TypedValues& a, const TypedValues& b) {
+  Exact result;
+  for (std::int64_t i = 0; i < t.m; ++i) {
+    for (std::int64_t j = 0; j < t.n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (std::int64_t p = 0; p < t.k; ++p) {
+        const double x = a[t.a == Transpose::yes ? p * t.m + i : i * t.k + p];
+        const double y = b[t.b == Transpose::yes ? j * t.k + p : p * t.n + j];
+        sum += x * y;
+        magnitude += std::abs(x * y);
+      }
+      result.sums.push_back(sum);
+      result.magnitudes.push_back(magnitude);
+    }
+  }
+  return result;
+}
+
+TEST(Matmul, MatchesDoublesForEveryShapeAndType) {
+  ThreadPool pool(2);
+  CpuStream stream(pool);
+  for (const DType dtype : kFloatTypes) {
+    for (const Case& t : cases()) {
+      const auto a = TypedValues::random(dtype, stored(t.m, t.k, t.a), 1);
+      const auto b = TypedValues::random(dtype, stored(t.k, t.n, t.b), 2);
+      const auto bias = TypedValues::random(dtype, {t.n}, 3);
+      const auto before = TypedValues::random(dtype, {t.m, t.n}, 4);
+      const Exact expected = exact(t, a, b);
+      for (const int variant : {0, 1, 2}) {  // plain, bias, added
+        TypedValues c = before;
+        MatmulOptions options{.a = t.a, .b = t.b};
+        if (variant == 1) options.bias = bias.view();
+        if (variant == 2) options.write = Write::add;
+        matmul(stream, a.view(), b.view(), c.view(), options);
+        for (std::int64_t i = 0; i < t.m * t.n; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          const double extra = variant == 1 ? bias[i % t.n] : variant == 2 ? before[i] : 0;
+          const double sum = expected.sums[at] + extra;
+          const double limit =
+              1.01 * rounding_of(dtype) * std::abs(sum) + 4e-7 * (expected.magnitudes[at] + std::abs(extra)) + 1e-7;
+          ASSERT_NEAR(c[i], sum, limit) << name_of(dtype) << " " << t.m << "x" << t.n << "x" << t.k << " element " << i
+                                        << " variant " << variant;
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, GivesTheSameBitsForAnyThreadCount) {
+  for (const DType dtype : kFloatTypes) {
+    for (const Case& t : std::vector<Case>{{1, 300, 100, Transpose::no, Transpose::yes},
+                                           {300, 700, 129, Transpose::no, Transpose::yes},
+                                           {515, 300, 77, Transpose::yes, Transpose::no}}) {
+      const auto a = TypedValues::random(dtype, stored(t.m, t.k, t.a), 1);
+      const auto b = TypedValues::random(dtype, stored(t.k, t.n, t.b), 2);
+      std::vector<std::byte> first;
+      for (const int threads : {1, 2, 3, 7}) {
+        ThreadPool pool(threads);
+        CpuStream stream(pool);
+        TypedValues c(dtype, {t.m, t.n});
+        matmul(stream, a.view(), b.view(), c.view(), {.a = t.a, .b = t.b});
+        if (first.empty()) first = c.bytes();
+        EXPECT_EQ(c.bytes(), first) << name_of(dtype) << " " << t.m << " rows, " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(Matmul, FoldsLeadingExtentsIntoRows) {
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  const auto x = TypedValues::random(DType::f32, {2, 5, 3}, 1), w = TypedValues::random(DType::f32, {4, 3}, 2);
+  TypedValues folded(DType::f32, {2, 5, 4}), flat(DType::f32, {10, 4});
+  matmul(stream, x.view(), w.view(), folded.view(), {.b = Transpose::yes});
+  ConstView rows = x.view();
+  rows.shape = {10, 3};
+  matmul(stream, rows, w.view(), flat.view(), {.b = Transpose::yes});
+  EXPECT_EQ(folded.bytes(), flat.bytes());
+}
+
+TEST(Matmul, RefusesShapesAndTypesThatDoNotFit) {
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  TypedValues a(DType::f32, {2, 3}), b(DType::f32, {3, 4}), half(DType::bf16, {3, 4}), c(DType::f32, {2, 4});
+  TypedValues wide(DType::f32, {2, 5}), bias(DType::f32, {4});
+  EXPECT_NO_THROW(matmul(stream, a.view(), b.view(), c.view()));
+  EXPECT_THROW(matmul(stream, a.view(), b.view(), wide.view()), Error);
+  EXPECT_THROW(matmul(stream, a.view(), b.view(), c.view(), {.b = Transpose::yes}), Error);
+  EXPECT_THROW(matmul(stream, a.view(), half.view(), c.view()), Error);
+  EXPECT_THROW(matmul(stream, a.view(), b.view(), c.view(), {.write = Write::add, .bias = bias.view()}), Error);
+}
+
+TEST(SumRows, MatchesDoublesAndAddsInPlace) {
+  for (const DType dtype : kFloatTypes) {
+    for (const auto& [rows, n] : {std::pair{1, 1}, {3, 17}, {200, 300}, {1025, 33}}) {
+      const auto x = TypedValues::random(dtype, {rows, n}, 5);
+      const auto before = TypedValues::random(dtype, {n}, 6);
+      std::vector<std::byte> first;
+      for (const int threads : {1, 3}) {
+        ThreadPool pool(threads);
+        CpuStream stream(pool);
+        for (const Write write : {Write::overwrite, Write::add}) {
+          TypedValues sums = before;
+          sum_rows(stream, x.view(), sums.view(), write);
+          for (std::int64_t j = 0; j < n; ++j) {
+            double expected = write == Write::add ? before[j] : 0, magnitude = std::abs(expected);
+            for (std::int64_t i = 0; i < rows; ++i) {
+              expected += x[i * n + j];
+              magnitude += std::abs(x[i * n + j]);
+            }
+            ASSERT_NEAR(sums[j], expected, 1.01 * rounding_of(dtype) * std::abs(expected) + 4e-7 * magnitude);
+          }
+          if (write == Write::overwrite && first.empty()) first = sums.bytes();
+          if (write == Write::overwrite) {
+            EXPECT_EQ(sums.bytes(), first);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zeepo
