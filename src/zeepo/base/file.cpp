@@ -22,6 +22,13 @@ int open_for_reading(const std::filesystem::path& path) {
 
 }  // namespace
 
+bool file_exists(const std::filesystem::path& path) {
+  std::error_code cause;
+  const bool found = std::filesystem::exists(path, cause);
+  if (cause) throw Error("cannot look for {}: {}", path.string(), cause.message());
+  return found;
+}
+
 std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes) {
   const InputFile file(path);
   if (file.bytes() > limit_bytes)

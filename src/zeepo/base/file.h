@@ -9,6 +9,9 @@
 
 namespace zeepo {
 
+// Throws Error when that cannot be found out (no permission, a name too long).
+bool file_exists(const std::filesystem::path& path);
+
 // Throws Error naming the path when it cannot be read or is larger than `limit_bytes`.
 std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes = std::int64_t{1} << 30);
 
