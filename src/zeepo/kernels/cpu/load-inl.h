@@ -61,6 +61,21 @@ HWY_INLINE void store(D, hn::Vec<D> x, f16* to) {
 #endif
 }
 
+// The first `count` lanes, fewer than a vector; the others hold `rest`, and are not stored.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load_part(D d, const T* from, std::int64_t count, float rest) {
+  HWY_ALIGN float lanes[hn::MaxLanes(d)];
+  hn::Store(hn::Set(d, rest), d, lanes);
+  for (std::int64_t i = 0; i < count; ++i) lanes[i] = to_float(from[i]);
+  return hn::Load(d, lanes);
+}
+template <class D, class T>
+HWY_INLINE void store_part(D d, hn::Vec<D> x, std::int64_t count, T* to) {
+  HWY_ALIGN float lanes[hn::MaxLanes(d)];
+  hn::Store(x, d, lanes);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = from_float<T>(lanes[i]);
+}
+
 }  // namespace zeepo::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
