@@ -15,6 +15,8 @@ void copy(CpuStream&, ConstView x, View y);
 void add(CpuStream&, ConstView a, ConstView b, View y);
 // y = factor · x
 void scale(CpuStream&, ConstView x, float factor, View y);
+// y = factor[0] · x, the factor (fp32) read from the device.
+void scale_by(CpuStream&, ConstView x, ConstView factor, View y);
 
 void activate(CpuStream&, Activation, ConstView x, View y);
 // dx = dy · f'(x)

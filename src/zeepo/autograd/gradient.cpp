@@ -1,0 +1,54 @@
+#include "zeepo/autograd/gradient.h"
+
+#include "zeepo/base/error.h"
+#include "zeepo/kernels/elementwise.h"
+#include "zeepo/tensor/device.h"
+
+namespace zeepo {
+
+Gradient::Target Gradient::target() {
+  if (!written()) {
+    value_ = Tensor(shape_, dtype_);
+    return {value_, Write::overwrite};
+  }
+  if (!value_.unique()) {
+    Tensor own(shape_, dtype_);
+    launch([&](auto& s) { copy(s, value_.view(), own.view()); });
+    value_ = own;
+  }
+  return {value_, Write::add};
+}
+
+void Gradient::add(const Tensor& contribution) {
+  if (contribution.elements() != shape_.elements())
+    throw Error("gradient: {} added to {}", contribution.shape().str(), shape_.str());
+  if (!written()) {
+    value_ = contribution.viewed_as(shape_);
+    return;
+  }
+  const Tensor sum = value_.unique() ? value_ : Tensor(shape_, dtype_);
+  launch([&](auto& s) { zeepo::add(s, value_.view(), contribution.view(), sum.view()); });
+  value_ = sum;
+}
+
+Gradient::Target Leaf::target() {
+  if (!written()) {
+    if (!store_) throw Error("gradient: a parameter of shape {} has no place for its gradient", shape_.str());
+    auto first = store_->gradient_of(*this);
+    value_ = first.tensor;
+    return first;
+  }
+  return {value_, Write::add};
+}
+
+void Leaf::add(const Tensor& contribution) {
+  const auto [sum, write] = target();
+  launch([&](auto& s) {
+    if (write == Write::add)
+      zeepo::add(s, sum.view(), contribution.view(), sum.view());
+    else
+      copy(s, contribution.view(), sum.view());
+  });
+}
+
+}  // namespace zeepo
