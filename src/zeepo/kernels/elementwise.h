@@ -1,13 +1,12 @@
 // Arithmetic element by element, computed in fp32. Outputs may be the same memory as an input of the same size.
 #pragma once
 
+#include "zeepo/base/activation.h"
 #include "zeepo/base/rng.h"
 #include "zeepo/device/stream.h"
 #include "zeepo/device/view.h"
 
 namespace zeepo {
-
-enum class Activation { gelu_tanh, gelu_erf, relu, silu };
 
 void fill(CpuStream&, View y, float value);
 // y = x, converted between fp32, bf16 and fp16 (round to nearest even).

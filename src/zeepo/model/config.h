@@ -11,13 +11,13 @@
 #include <string_view>
 #include <vector>
 
+#include "zeepo/base/activation.h"
 #include "zeepo/base/dtype.h"
 #include "zeepo/model/rope_config.h"
 
 namespace zeepo {
 
 enum class Architecture { gpt2, llama, qwen2, qwen3, mistral };
-enum class Activation { gelu_tanh, gelu_erf, silu, relu };
 
 std::string_view name_of(Architecture architecture);        // model_type: "gpt2"
 std::string_view class_name_of(Architecture architecture);  // "GPT2LMHeadModel"

@@ -1,0 +1,54 @@
+// A trainable array of a model: its name, shape and first values. The memory comes later, from the engine that trains or
+// runs the model (zero/), and may come and go.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "zeepo/autograd/gradient.h"
+#include "zeepo/tensor/tensor.h"
+
+namespace zeepo {
+
+// How a fresh parameter is filled. `scale` is the deviation of normal, the bound of uniform.
+struct Init {
+  enum class Kind { zeros, ones, normal, uniform } kind = Kind::zeros;
+  float scale = 0;
+
+  static Init zeros() { return {}; }
+  static Init ones() { return {Kind::ones, 0}; }
+  static Init normal(float deviation) { return {Kind::normal, deviation}; }
+  static Init uniform(float bound) { return {Kind::uniform, bound}; }
+};
+
+class Parameter {
+ public:
+  // A part with a name of its own, as files know it: q, k and v of a fused projection. Parts follow one another and fill
+  // the parameter.
+  struct Slice {
+    std::string name;
+    Shape shape;
+  };
+
+  Parameter(std::string name, Shape shape, Init init);
+
+  const std::string& name() const { return name_; }
+  const Shape& shape() const { return leaf_->shape(); }
+  std::int64_t elements() const { return shape().elements(); }
+  const Init& init() const { return init_; }
+  const std::vector<Slice>& slices() const { return slices_; }  // at least one: itself
+  void set_slices(std::vector<Slice> slices);
+
+  Leaf& leaf() const { return *leaf_; }
+  // The value as it is now, its gradient wanted if the parameter is trainable.
+  operator Tensor() const;
+
+ private:
+  std::string name_;
+  Init init_;
+  std::vector<Slice> slices_;
+  std::shared_ptr<Leaf> leaf_;
+};
+
+}  // namespace zeepo
