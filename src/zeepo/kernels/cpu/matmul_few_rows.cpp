@@ -160,17 +160,11 @@ static void finish_columns(const FewRows& w, View c, const MatmulOptions& option
 
 void matmul_few_rows(CpuStream& stream, std::int64_t m, std::int64_t n, std::int64_t k, ConstView a, ConstView b,
                      View c, const MatmulOptions& options) {
-  // Every task asks its own thread for scratch, and the caller runs tasks too: its rows of a must lie elsewhere.
-  thread_local hwy::AlignedFreeUniquePtr<float[]> widened;
-  thread_local std::int64_t capacity = 0;
   const float* rows = a.as<float>();
   if (a.dtype != DType::f32) {
-    if (m * k > capacity) {
-      widened = hwy::AllocateAligned<float>(static_cast<std::size_t>(m * k));
-      capacity = m * k;
-    }
-    widen(a.data, a.dtype, m * k, widened.get());
-    rows = widened.get();
+    float* widened = scratch<Scratch::call>(m * k);
+    widen(a.data, a.dtype, m * k, widened);
+    rows = widened;
   }
   constexpr std::int64_t kColumns = 64;
   stream.pool().for_range(n, kColumns, [&](std::int64_t begin, std::int64_t end) {

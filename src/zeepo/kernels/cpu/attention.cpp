@@ -1,0 +1,104 @@
+#include "zeepo/kernels/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "zeepo/base/error.h"
+#include "zeepo/kernels/cpu/attention_block.h"
+#include "zeepo/kernels/cpu/attention_decode.h"
+#include "zeepo/kernels/cpu/scratch.h"
+
+namespace zeepo {
+namespace cpu {
+
+void check_attention(const char* op, const ConstHeads& q, const ConstHeads& k, const ConstHeads& v,
+                     const ConstHeads& out, const AttentionOptions& options) {
+  const auto text = [](const ConstHeads& x) {
+    return fmt::format("{} ({}, {}, {}, {})", name_of(x.dtype), x.batch, x.rows, x.heads, x.head_dim);
+  };
+  const auto like = [](const ConstHeads& x, const ConstHeads& y) {
+    return x.dtype == y.dtype && x.batch == y.batch && x.rows == y.rows && x.heads == y.heads &&
+           x.head_dim == y.head_dim;
+  };
+  const bool fits = like(k, v) && like(q, out) && q.dtype == k.dtype && q.batch == k.batch &&
+                    q.head_dim == k.head_dim && q.rows <= k.rows && k.heads > 0 && q.heads % k.heads == 0;
+  if (!fits || q.dtype == DType::i32 || q.dtype == DType::i16)
+    throw Error("{}: q {}, k {}, v {} and out {} do not fit together", op, text(q), text(k), text(v), text(out));
+  if (!(options.scale > 0) || !(options.dropout >= 0) || !(options.dropout < 1) || options.window < 0)
+    throw Error("{}: scale {}, dropout {}, window {}: must be positive, in [0, 1) and at least 0", op, options.scale,
+                options.dropout, options.window);
+}
+
+namespace {
+
+constexpr std::int64_t kQueries = 64, kKeys = 256;
+
+struct Forward {
+  ConstHeads q, k, v;
+  Heads out;
+  float* log_sums;  // may be null
+  AttentionOptions options;
+  Mask mask;
+};
+
+// One block of queries of one head, over all blocks of keys that it sees.
+void forward_block(const Forward& f, std::int64_t b, std::int64_t h, Range queries) {
+  const std::int64_t dim = f.q.head_dim, rows = queries.size(), kv = h / (f.q.heads / f.k.heads);
+  Carve carve(scratch(kQueries * (kKeys + 2 * dim) + kKeys * (dim + 1) + 16));
+  float* weights = carve(kQueries * kKeys);
+  float* sums = carve(kQueries * dim);
+  float* q_buffer = carve(kQueries * dim);
+  float* kv_buffer = carve(kKeys * dim);
+  float* keep = carve(kKeys);
+  RunningSoftmax state[kQueries];
+  std::fill_n(state, rows, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0});
+
+  const Operand q = head_rows(f.q, b, h, queries, q_buffer);
+  const Range all = f.mask.keys_of(queries);
+  for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys) {
+    const Range keys{begin, std::min(all.end, begin + kKeys)};
+    const Operand k = head_rows(f.k, b, kv, keys, kv_buffer);
+    gemm(rows, keys.size(), dim, 1, q, transposed(k), 0, weights, kKeys);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t i = queries.begin + r;
+      float* row = weights + r * kKeys;
+      const float correction = softmax_block(row, keys.size(), f.mask.visible(i, keys), f.options.scale, state[r]);
+      if (begin > all.begin && correction != 1) multiply(sums + r * dim, correction, dim);
+      if (f.options.dropout > 0) {
+        const std::int64_t first = ((b * f.q.heads + h) * f.q.rows + i) * f.k.rows + keys.begin;
+        dropout_factors(f.options.key, static_cast<std::uint64_t>(first), keys.size(), f.options.dropout, keep);
+        multiply(row, keep, keys.size());
+      }
+    }
+    const Operand v = head_rows(f.v, b, kv, keys, kv_buffer);
+    gemm(rows, dim, keys.size(), 1, {weights, kKeys}, v, begin > all.begin ? 1.0f : 0.0f, sums, dim);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    multiply(sums + r * dim, 1 / state[r].sum, dim);
+    if (f.log_sums)
+      f.log_sums[(b * f.q.heads + h) * f.q.rows + queries.begin + r] = state[r].max + std::log(state[r].sum);
+  }
+  narrow_block(sums, rows, dim, head_row(f.out, b, h, queries.begin), f.out.dtype, f.out.row_stride);
+}
+
+}  // namespace
+}  // namespace cpu
+
+void attention(CpuStream& stream, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums,
+               const AttentionOptions& options) {
+  using namespace cpu;
+  check_attention("attention", q, k, v, out, options);
+  if (log_sums && (log_sums.dtype != DType::f32 || log_sums.elements() != q.batch * q.heads * q.rows))
+    throw Error("attention: log_sums {} {}: must be fp32 ({}, {}, {})", name_of(log_sums.dtype), log_sums.shape.str(),
+                q.batch, q.heads, q.rows);
+  if (few_queries(q, k, options)) return attention_decode(stream, q, k, v, out, log_sums, options);
+  const Forward f{q, k, v, out, log_sums.as<float>(), options, Mask(q, k, options)};
+  const std::int64_t blocks = blocks_of(q.rows, kQueries), heads = q.batch * q.heads;
+  stream.pool().run(blocks * heads, [&](std::int64_t task) {
+    // The last queries see the most keys: starting with them, no thread is left with a long task at the end.
+    const std::int64_t block = blocks - 1 - task / heads, head = task % heads;
+    forward_block(f, head / q.heads, head % q.heads, block_range(block, kQueries, q.rows));
+  });
+}
+
+}  // namespace zeepo

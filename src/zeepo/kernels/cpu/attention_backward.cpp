@@ -1,0 +1,182 @@
+#include "zeepo/base/error.h"
+#include "zeepo/kernels/attention.h"
+#include "zeepo/kernels/cpu/attention_block.h"
+#include "zeepo/kernels/cpu/scratch.h"
+
+namespace zeepo {
+namespace cpu {
+namespace {
+
+constexpr std::int64_t kQueries = 64, kKeys = 256;
+// With this many (batch, key head) pairs, one task each keeps the cores busy.
+constexpr std::int64_t kEnoughHeads = 16;
+
+struct Backward {
+  AttentionBackward x;
+  AttentionOptions options;
+  Mask mask;
+  std::int64_t group() const { return x.q.heads / x.k.heads; }
+};
+
+// The weights and the gradient of the products of one block of queries against one block of keys: what all three
+// gradients are made of. Sums are kept in fp32 by the caller, who says which block comes next.
+class Block {
+ public:
+  explicit Block(const Backward& f) : f_(f) {
+    const std::int64_t dim = f.x.q.head_dim;
+    Carve carve(scratch(2 * kQueries * kKeys + 5 * kQueries * dim + 4 * kKeys * dim + kKeys + kQueries + 16 * 12));
+    weights_ = carve(kQueries * kKeys);
+    dproducts_ = carve(kQueries * kKeys);
+    for (float** buffer : {&q_buffer_, &dout_buffer_, &out_buffer_, &dq}) *buffer = carve(kQueries * dim);
+    for (float** buffer : {&k_buffer_, &v_buffer_, &dk, &dv}) *buffer = carve(kKeys * dim);
+    keep_ = carve(kKeys);
+    delta_ = carve(kQueries);
+  }
+
+  void queries(std::int64_t b, std::int64_t h, Range range) {
+    b_ = b, h_ = h, queries_ = range;
+    q = head_rows(f_.x.q, b, h, range, q_buffer_);
+    dout = head_rows(f_.x.dout, b, h, range, dout_buffer_);
+    const Operand out = head_rows(f_.x.out, b, h, range, out_buffer_);
+    for (std::int64_t r = 0; r < range.size(); ++r)
+      delta_[r] = dot(dout.data + r * dout.stride, out.data + r * out.stride, f_.x.q.head_dim);
+  }
+
+  void keys(std::int64_t b, std::int64_t kv, Range range) {
+    keys_ = range;
+    k = head_rows(f_.x.k, b, kv, range, k_buffer_);
+    v_ = head_rows(f_.x.v, b, kv, range, v_buffer_);
+  }
+
+  void multiply_out() {
+    const std::int64_t rows = queries_.size(), columns = keys_.size(), dim = f_.x.q.head_dim;
+    gemm(rows, columns, dim, 1, q, transposed(k), 0, weights_, kKeys);
+    gemm(rows, columns, dim, 1, dout, transposed(v_), 0, dproducts_, kKeys);
+    const float* log_sums = f_.x.log_sums.as<float>() + (b_ * f_.x.q.heads + h_) * f_.x.q.rows + queries_.begin;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t i = queries_.begin + r;
+      const bool drop = f_.options.dropout > 0;
+      if (drop) {
+        const std::int64_t first = ((b_ * f_.x.q.heads + h_) * f_.x.q.rows + i) * f_.x.k.rows + keys_.begin;
+        dropout_factors(f_.options.key, static_cast<std::uint64_t>(first), columns, f_.options.dropout, keep_);
+      }
+      softmax_backward_block(weights_ + r * kKeys, dproducts_ + r * kKeys, drop ? keep_ : nullptr, columns,
+                             f_.mask.visible(i, keys_), f_.options.scale, log_sums[r], delta_[r]);
+    }
+  }
+
+  void add_dq(float* to, std::int64_t stride, float beta) const {
+    gemm(queries_.size(), f_.x.q.head_dim, keys_.size(), 1, {dproducts_, kKeys}, k, beta, to, stride);
+  }
+  void add_dk_dv(float* to_dk, std::int64_t dk_stride, float* to_dv, std::int64_t dv_stride, float beta) const {
+    const std::int64_t rows = keys_.size(), dim = f_.x.q.head_dim, depth = queries_.size();
+    gemm(rows, dim, depth, 1, transposed({dproducts_, kKeys}), q, beta, to_dk, dk_stride);
+    gemm(rows, dim, depth, 1, transposed({weights_, kKeys}), dout, beta, to_dv, dv_stride);
+  }
+
+  Operand q{}, k{}, dout{};
+  float *dq, *dk, *dv;  // room for sums: queries × head_dim, keys × head_dim
+
+ private:
+  const Backward& f_;
+  Operand v_{};
+  std::int64_t b_ = 0, h_ = 0;
+  Range queries_{}, keys_{};
+  float *weights_, *dproducts_, *q_buffer_, *k_buffer_, *v_buffer_, *dout_buffer_, *out_buffer_, *keep_, *delta_;
+};
+
+// Five products a block: one task has a key head and all its queries to itself, and sums into the gradients in place.
+void whole_key_head(const Backward& f, std::int64_t b, std::int64_t kv) {
+  Block block(f);
+  const Heads &dq = f.x.dq, &dk = f.x.dk, &dv = f.x.dv;
+  for (const Heads* x : {&dk, &dv})
+    for (std::int64_t j = 0; j < x->rows; ++j)
+      std::fill_n(static_cast<float*>(head_row(*x, b, kv, j)), x->head_dim, 0.0f);
+  for (std::int64_t h = kv * f.group(); h < (kv + 1) * f.group(); ++h) {
+    for (std::int64_t i = 0; i < blocks_of(f.x.q.rows, kQueries); ++i) {
+      const Range queries = block_range(i, kQueries, f.x.q.rows), all = f.mask.keys_of(queries);
+      block.queries(b, h, queries);
+      float beta = 0;
+      for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys, beta = 1) {
+        const Range keys{begin, std::min(all.end, begin + kKeys)};
+        block.keys(b, kv, keys);
+        block.multiply_out();
+        block.add_dq(static_cast<float*>(head_row(dq, b, h, queries.begin)), dq.row_stride, beta);
+        block.add_dk_dv(static_cast<float*>(head_row(dk, b, kv, begin)), dk.row_stride,
+                        static_cast<float*>(head_row(dv, b, kv, begin)), dv.row_stride, 1);
+      }
+    }
+  }
+}
+
+// With few heads, or sums that the output cannot hold: dq by blocks of queries, then dk and dv by blocks of keys. Seven
+// products a block, but as many tasks as there are blocks.
+void query_block(const Backward& f, std::int64_t b, std::int64_t h, Range queries) {
+  Block block(f);
+  block.queries(b, h, queries);
+  const Range all = f.mask.keys_of(queries);
+  const std::int64_t dim = f.x.q.head_dim;
+  float beta = 0;
+  for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys, beta = 1) {
+    block.keys(b, h / f.group(), {begin, std::min(all.end, begin + kKeys)});
+    block.multiply_out();
+    block.add_dq(block.dq, dim, beta);
+  }
+  narrow_block(block.dq, queries.size(), dim, head_row(f.x.dq, b, h, queries.begin), f.x.dq.dtype, f.x.dq.row_stride);
+}
+
+void key_block(const Backward& f, std::int64_t b, std::int64_t kv, Range keys) {
+  Block block(f);
+  block.keys(b, kv, keys);
+  const Range all = f.mask.queries_of(keys, f.x.q.rows);
+  const std::int64_t dim = f.x.q.head_dim;
+  float beta = 0;
+  for (std::int64_t h = kv * f.group(); h < (kv + 1) * f.group(); ++h) {
+    for (std::int64_t begin = all.begin; begin < all.end; begin += kQueries, beta = 1) {
+      block.queries(b, h, {begin, std::min(all.end, begin + kQueries)});
+      block.multiply_out();
+      block.add_dk_dv(block.dk, dim, block.dv, dim, beta);
+    }
+  }
+  const Heads &dk = f.x.dk, &dv = f.x.dv;
+  narrow_block(block.dk, keys.size(), dim, head_row(dk, b, kv, keys.begin), dk.dtype, dk.row_stride);
+  narrow_block(block.dv, keys.size(), dim, head_row(dv, b, kv, keys.begin), dv.dtype, dv.row_stride);
+}
+
+void check(const AttentionBackward& x, const AttentionOptions& options) {
+  check_attention("attention_backward", x.q, x.k, x.v, x.out, options);
+  check_attention("attention_backward", x.dq, x.dk, x.dv, x.dout, options);
+  if (x.q.rows != x.k.rows || x.dq.rows != x.q.rows || x.dq.heads != x.q.heads || x.dk.heads != x.k.heads ||
+      x.dq.dtype != x.q.dtype || x.dq.batch != x.q.batch || x.dq.head_dim != x.q.head_dim || x.dk.rows != x.k.rows)
+    throw Error(
+        "attention_backward: {} queries and {} keys: gradients must have the extents of q, k and v, with as many "
+        "queries as keys",
+        x.q.rows, x.k.rows);
+  if (x.log_sums.dtype != DType::f32 || x.log_sums.elements() != x.q.batch * x.q.heads * x.q.rows)
+    throw Error("attention_backward: log_sums {}: must be ({}, {}, {})", x.log_sums.shape.str(), x.q.batch, x.q.heads,
+                x.q.rows);
+}
+
+}  // namespace
+}  // namespace cpu
+
+void attention_backward(CpuStream& stream, const AttentionBackward& x, const AttentionOptions& options) {
+  using namespace cpu;
+  check(x, options);
+  const Backward f{x, options, Mask(x.q, x.k, options)};
+  const std::int64_t key_heads = x.q.batch * x.k.heads, query_heads = x.q.batch * x.q.heads;
+  if (x.q.dtype == DType::f32 && key_heads >= kEnoughHeads)
+    return stream.pool().run(key_heads, [&](std::int64_t i) { whole_key_head(f, i / x.k.heads, i % x.k.heads); });
+  // In both passes the blocks with the most to do come first.
+  const std::int64_t query_blocks = blocks_of(x.q.rows, kQueries), key_blocks = blocks_of(x.k.rows, kKeys);
+  stream.pool().run(query_blocks * query_heads, [&](std::int64_t task) {
+    const std::int64_t block = query_blocks - 1 - task / query_heads, head = task % query_heads;
+    query_block(f, head / x.q.heads, head % x.q.heads, block_range(block, kQueries, x.q.rows));
+  });
+  stream.pool().run(key_blocks * key_heads, [&](std::int64_t task) {
+    const std::int64_t block = task / key_heads, head = task % key_heads;
+    key_block(f, head / x.k.heads, head % x.k.heads, block_range(block, kKeys, x.k.rows));
+  });
+}
+
+}  // namespace zeepo
