@@ -1,0 +1,129 @@
+#include "zeepo/model/safetensors_writer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "zeepo/base/error.h"
+#include "zeepo/model/strict_json.h"
+
+namespace zeepo {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+static_assert(std::endian::native == std::endian::little, "safetensors are little endian, and so is the writer here");
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kHeaderAlignment = 8;
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 57;
+
+// The format's order of these dtypes, largest alignment first.
+int rank_of(DType dtype) { return dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 1 : 2; }
+
+const char* stored_name_of(const SafetensorsWriter::Tensor& tensor) {
+  switch (tensor.dtype) {
+    case DType::f32: return "F32";
+    case DType::bf16: return "BF16";
+    case DType::f16: return "F16";
+    default: break;
+  }
+  throw Error("tensor {}: dtype {} cannot be written, must be fp32, bf16 or fp16", shown(tensor.name),
+              name_of(tensor.dtype));
+}
+
+std::vector<SafetensorsWriter::Tensor> in_file_order(std::vector<SafetensorsWriter::Tensor> tensors) {
+  std::ranges::sort(tensors, {}, [](const auto& t) { return std::tuple(rank_of(t.dtype), t.name); });
+  std::vector<std::string> names{"__metadata__"};
+  for (const auto& tensor : tensors) names.push_back(tensor.name);
+  std::ranges::sort(names);
+  if (const auto twice = std::ranges::adjacent_find(names); twice != names.end())
+    throw Error("tensor {} would be written twice", shown(*twice));
+  return tensors;
+}
+
+std::string header_of(const std::vector<SafetensorsWriter::Tensor>& tensors,
+                      const SafetensorsWriter::Metadata& metadata) {
+  // Put together by hand: a JSON object would look for every name among all before it.
+  std::string header = "{";
+  if (!metadata.empty()) header += "\"__metadata__\":" + Json(metadata).dump();
+  std::int64_t begin = 0;
+  for (const auto& tensor : tensors) {
+    const char* dtype = stored_name_of(tensor);
+    const auto bytes = elements_of(tensor.name, tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
+    const Json entry{{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, begin + bytes}}};
+    header += fmt::format("{}{}:{}", header.size() > 1 ? "," : "", Json(tensor.name).dump(), entry.dump());
+    begin += bytes;
+  }
+  header += "}";
+  header.resize((header.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
+  return header;
+}
+
+}  // namespace
+
+std::int64_t elements_of(const std::string& name, const std::vector<std::int64_t>& shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > kMaxElements)
+      throw Error("tensor {}: shape ({}) must have no negative extent and at most {} elements", shown(name),
+                  fmt::join(shape, ", "), kMaxElements);
+  return elements;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<Tensor> tensors,
+                                     const Metadata& metadata)
+    : file_(path), tensors_(in_file_order(std::move(tensors))) {
+  const std::string header = header_of(tensors_, metadata);
+  const std::uint64_t length = header.size();
+  file_.write(std::as_bytes(std::span(&length, 1)));
+  file_.write(header);
+  if (!tensors_.empty()) left_ = elements_of(tensors_[0].name, tensors_[0].shape);
+  skip_full();
+}
+
+void SafetensorsWriter::skip_full() {
+  while (current_ < tensors_.size() && left_ == 0)
+    if (++current_ < tensors_.size()) left_ = elements_of(tensors_[current_].name, tensors_[current_].shape);
+}
+
+template <class Stored>
+void SafetensorsWriter::write_as(std::span<const float> values) {
+  while (!values.empty()) {
+    const auto some = values.first(std::min(values.size(), kPieceBytes / sizeof(Stored)));
+    piece_.resize(some.size() * sizeof(Stored));
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const Stored stored = from_float<Stored>(some[i]);
+      std::memcpy(piece_.data() + i * sizeof(Stored), &stored, sizeof stored);
+    }
+    file_.write(piece_);
+    values = values.subspan(some.size());
+  }
+}
+
+void SafetensorsWriter::write(std::span<const float> values) {
+  while (!values.empty()) {
+    if (current_ == tensors_.size())
+      throw Error("{}: {} values more than its tensors hold", file_.path().string(), values.size());
+    const auto some = values.first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(values.size(), static_cast<std::uint64_t>(left_))));
+    switch (tensors_[current_].dtype) {
+      case DType::bf16: write_as<bf16>(some); break;
+      case DType::f16: write_as<f16>(some); break;
+      default: file_.write(std::as_bytes(some)); break;
+    }
+    left_ -= static_cast<std::int64_t>(some.size());
+    values = values.subspan(some.size());
+    skip_full();
+  }
+}
+
+void SafetensorsWriter::commit() {
+  if (current_ < tensors_.size())
+    throw Error("{}: {} values of tensor {} are missing", file_.path().string(), left_, shown(tensors_[current_].name));
+  file_.commit();
+}
+
+}  // namespace zeepo

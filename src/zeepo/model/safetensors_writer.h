@@ -1,0 +1,55 @@
+// A safetensors file written front to back: the table first, then the values in pieces, from fp32 to each tensor's
+// dtype.
+//
+// The bytes are those that the safetensors library writes for the same tensors: by size of dtype, then by name, the
+// header padded to 8 bytes. The file appears in its place at commit(); without it nothing is left. Every fault, a full
+// disk among them, is an Error naming the file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "zeepo/base/dtype.h"
+#include "zeepo/base/file.h"
+
+namespace zeepo {
+
+// The elements of a shape. Throws Error naming the tensor for a negative extent or more than 2^57 elements.
+std::int64_t elements_of(const std::string& name, const std::vector<std::int64_t>& shape);
+
+class SafetensorsWriter {
+ public:
+  struct Tensor {
+    std::string name;
+    DType dtype = DType::f32;  // f32, bf16 or f16
+    std::vector<std::int64_t> shape;
+  };
+  using Metadata = std::map<std::string, std::string>;
+
+  // Writes the header. Throws Error for a name given twice and for a dtype that is not a float.
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<Tensor> tensors,
+                    const Metadata& metadata = {{"format", "pt"}});
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }  // in the order of the file
+  // The next values of the file, in pieces of any length, tensor after tensor as tensors() has them.
+  void write(std::span<const float> values);
+  // Throws Error when values are missing.
+  void commit();
+
+ private:
+  template <class Stored>
+  void write_as(std::span<const float> values);
+  void skip_full();
+
+  OutputFile file_;
+  std::vector<Tensor> tensors_;
+  std::size_t current_ = 0;       // the tensor that the next value belongs to
+  std::int64_t left_ = 0;         // values that it still wants
+  std::vector<std::byte> piece_;  // converted values on their way to the file
+};
+
+}  // namespace zeepo
