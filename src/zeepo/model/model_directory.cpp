@@ -1,0 +1,130 @@
+#include "zeepo/model/model_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <regex>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/file.h"
+#include "zeepo/base/size.h"
+#include "zeepo/model/saved_config.h"
+#include "zeepo/model/staging_directory.h"
+
+namespace zeepo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMaxConfigBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kCopyPieceBytes = std::int64_t{1} << 20;
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr std::array kTokenizerFiles{
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
+    "merges.txt",     "added_tokens.json",     "tokenizer.model",         "chat_template.jinja"};
+
+bool is_weight_file(const std::string& name) {
+  static const std::regex shard(R"(model-\d{5,}-of-\d{5,}\.safetensors)");
+  return name == "model.safetensors" || name == kIndex || std::regex_match(name, shard);
+}
+
+bool is_tokenizer_file(const std::string& name) {
+  return std::ranges::find(kTokenizerFiles, name) != kTokenizerFiles.end();
+}
+
+void write_text(const fs::path& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+void carry(const fs::path& from, const fs::path& to) {
+  const InputFile in(from);
+  OutputFile out(to);
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(in.bytes(), kCopyPieceBytes)));
+  for (std::int64_t at = 0; at < in.bytes(); at += kCopyPieceBytes) {
+    const auto some = std::span(piece).first(static_cast<std::size_t>(std::min(in.bytes() - at, kCopyPieceBytes)));
+    in.read(at, some);
+    out.write(some);
+  }
+  out.commit();
+}
+
+void write_shard(const fs::path& path, const WeightShard& shard, DType dtype, const TensorReader& read) {
+  std::vector<SafetensorsWriter::Tensor> tensors;
+  for (const ModelTensor& tensor : shard.tensors) tensors.push_back({tensor.name, dtype, tensor.shape});
+  SafetensorsWriter writer(path, std::move(tensors));
+  std::vector<float> piece;
+  for (const auto& tensor : writer.tensors()) {
+    const std::int64_t elements = elements_of(tensor.name, tensor.shape);
+    for (std::int64_t begin = 0; begin < elements; begin += kWritePieceElements) {
+      piece.resize(static_cast<std::size_t>(std::min(elements - begin, kWritePieceElements)));
+      read(tensor.name, begin, piece);
+      writer.write(piece);
+    }
+  }
+  writer.commit();
+}
+
+void check_space(const fs::path& directory, const std::vector<WeightShard>& shards, DType dtype) {
+  std::int64_t needed = 0;
+  for (const WeightShard& shard : shards)
+    for (const ModelTensor& tensor : shard.tensors)
+      needed += elements_of(tensor.name, tensor.shape) * static_cast<std::int64_t>(size_of(dtype));
+  std::error_code unknown;
+  const fs::space_info space = fs::space(directory, unknown);
+  if (!unknown && space.available < static_cast<std::uintmax_t>(needed))
+    throw Error("the weights take {} and {} are free there; make room or choose another place", format_size(needed),
+                format_size(static_cast<std::int64_t>(space.available)));
+}
+
+// The names of the files in the staging directory: weights first, so that an existing target soon has a whole set.
+std::vector<std::string> write_files(const fs::path& source, const fs::path& staging,
+                                     const std::vector<ModelTensor>& tensors, const TensorReader& read,
+                                     const ModelDirectoryOptions& options) {
+  const fs::path config_path = source / "config.json";
+  const std::string config = saved_config(read_text(config_path, kMaxConfigBytes), options.dtype, config_path.string());
+  const auto shards = cut_into_shards(tensors, options.dtype, options.shard_bytes);
+  check_space(staging, shards, options.dtype);
+
+  std::vector<std::string> names;
+  for (const WeightShard& shard : shards) {
+    write_shard(staging / shard.file_name, shard, options.dtype, read);
+    names.push_back(shard.file_name);
+  }
+  if (shards.size() > 1) {
+    write_text(staging / kIndex, weight_index_of(shards, options.dtype));
+    names.push_back(kIndex);
+  }
+  write_text(staging / "config.json", config);
+  names.push_back("config.json");
+  std::vector<std::string> carried{kGenerationConfig};
+  carried.insert(carried.end(), kTokenizerFiles.begin(), kTokenizerFiles.end());
+  for (const std::string& name : carried) {
+    if (!file_exists(source / name)) continue;
+    carry(source / name, staging / name);
+    names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+void write_model_directory(const fs::path& source, const fs::path& target, const std::vector<ModelTensor>& tensors,
+                           const TensorReader& read, const ModelDirectoryOptions& options) {
+  std::string phase = "nothing there was changed";
+  try {
+    StagingDirectory staging(target);
+    const std::vector<std::string> names = write_files(source, staging.path(), tensors, read, options);
+    // Files of two tokenizers must not mix; a target keeps its own only where the source brings none.
+    const bool new_tokenizer = std::ranges::any_of(names, is_tokenizer_file);
+    phase = "some of its files may already be the new ones; save again";
+    staging.publish(names, [&](const std::string& name) {
+      return is_weight_file(name) || (new_tokenizer && is_tokenizer_file(name));
+    });
+  } catch (const Error& fault) {
+    throw Error("cannot save the model in {}: {} ({})", target.string(), fault.what(), phase);
+  }
+}
+
+}  // namespace zeepo

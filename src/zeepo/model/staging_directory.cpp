@@ -1,0 +1,105 @@
+#include "zeepo/model/staging_directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ranges>
+#include <system_error>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/file.h"
+
+namespace zeepo {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Without links and without a trailing slash, so that it has a sibling.
+fs::path resolved(const fs::path& target) {
+  std::error_code cause;
+  fs::path path = fs::weakly_canonical(fs::absolute(target, cause), cause);
+  if (cause) throw Error("{}: {}", target.string(), cause.message());
+  return path.has_filename() ? path : path.parent_path();
+}
+
+void make_directory(const fs::path& path) {
+  std::error_code cause;
+  if (!fs::create_directory(path, cause))
+    throw Error("cannot create the directory {}: {}", path.string(), cause ? cause.message() : "it is there already");
+}
+
+void move(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    throw Error("cannot move {} to {}: {}", from.string(), to.string(), std::strerror(errno));
+}
+
+// A rename is on the disk only when its directory is.
+void sync_directory(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // some file systems have nothing to sync
+  const int cause = errno;
+  ::close(descriptor);
+  if (!synced) throw Error("cannot sync {}: {}", path.string(), std::strerror(cause));
+}
+
+}  // namespace
+
+StagingDirectory::StagingDirectory(const fs::path& target) : target_(resolved(target)) {
+  target_exists_ = file_exists(target_);
+  std::error_code ignored;
+  if (target_exists_ && !fs::is_directory(target_, ignored))
+    throw Error("{}: is there and not a directory; choose another name or remove it", target_.string());
+  // Inside an existing target, which may be a file system of its own; beside one that is to come.
+  const std::string name = fmt::format(".partial-{}", ::getpid());
+  path_ = target_exists_ ? target_ / name : fs::path(target_.string() + name);
+  try {
+    if (!target_exists_) make_parents();
+    fs::remove_all(path_, ignored);  // what a killed process of the same id has left
+    make_directory(path_);
+  } catch (...) {
+    for (const fs::path& parent : std::views::reverse(made_)) ::rmdir(parent.c_str());
+    throw;
+  }
+}
+
+StagingDirectory::~StagingDirectory() {
+  std::error_code ignored;
+  if (!path_.empty()) fs::remove_all(path_, ignored);
+  for (const fs::path& parent : std::views::reverse(made_)) ::rmdir(parent.c_str());  // stays if anything is in it
+}
+
+void StagingDirectory::make_parents() {
+  std::vector<fs::path> missing;
+  for (fs::path parent = target_.parent_path(); !file_exists(parent); parent = parent.parent_path())
+    missing.push_back(parent);
+  for (const fs::path& parent : std::views::reverse(missing)) {
+    make_directory(parent);
+    made_.push_back(parent);
+  }
+}
+
+void StagingDirectory::publish(const std::vector<std::string>& names,
+                               const std::function<bool(const std::string& name)>& obsolete) {
+  sync_directory(path_);
+  if (!target_exists_) {
+    move(path_, target_);
+    path_.clear();
+    sync_directory(target_.parent_path());
+    return;
+  }
+  for (const std::string& name : names) move(path_ / name, target_ / name);
+  std::error_code cause;
+  for (fs::directory_iterator file(target_, cause), end; !cause && file != end; file.increment(cause)) {
+    const std::string name = file->path().filename().string();
+    if (std::ranges::find(names, name) == names.end() && obsolete(name) && ::unlink(file->path().c_str()) != 0)
+      throw Error("cannot remove {}, which is of an older model: {}", file->path().string(), std::strerror(errno));
+  }
+  if (cause) throw Error("cannot list {}: {}", target_.string(), cause.message());
+  sync_directory(target_);
+}
+
+}  // namespace zeepo

@@ -1,0 +1,34 @@
+// A fresh directory in which a set of files is completed before any of them takes its place in the target.
+//
+// A target that is not there yet comes into being whole, by one rename. In one that is there, files are replaced one by
+// one, once all of them are complete. Without publish() nothing is left, and the target is as it was.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace zeepo {
+
+class StagingDirectory {
+ public:
+  explicit StagingDirectory(const std::filesystem::path& target);
+  ~StagingDirectory();
+  StagingDirectory(const StagingDirectory&) = delete;
+  StagingDirectory& operator=(const StagingDirectory&) = delete;
+
+  // Where files are written meanwhile, in the target's file system.
+  const std::filesystem::path& path() const { return path_; }
+  // Moves the files of these names into the target in this order, then removes from it those that are `obsolete`.
+  void publish(const std::vector<std::string>& names, const std::function<bool(const std::string& name)>& obsolete);
+
+ private:
+  void make_parents();
+
+  std::filesystem::path target_, path_;
+  bool target_exists_ = false;
+  std::vector<std::filesystem::path> made_;  // parents that were not there before, outermost first
+};
+
+}  // namespace zeepo
