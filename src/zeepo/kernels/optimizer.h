@@ -32,7 +32,7 @@ void read_master(CpuStream&, Weights from, View fp32);
 
 struct AdamOptions {
   float lr, beta1, beta2, eps, weight_decay;
-  float correction1, correction2;  // 1 − beta^t
+  float correction1, correction2;  // 1 − beta^t, in fp64 from these fp32 betas, then rounded
   bool decoupled;                  // AdamW: p −= lr·wd·p; else the gradient gets wd·p
 };
 // m = β1·m + (1−β1)·g,  v = β2·v + (1−β2)·g²,  p −= lr · (m/c1) / (sqrt(v/c2) + eps).   m, v: fp32. Changes nothing if
