@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <regex>
+#include <string_view>
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
@@ -23,9 +23,23 @@ constexpr std::array kTokenizerFiles{
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
     "merges.txt",     "added_tokens.json",     "tokenizer.model",         "chat_template.jinja"};
 
+// model-00001-of-00003.safetensors
+bool is_shard_file(std::string_view name) {
+  const auto take = [&name](std::string_view text) {
+    const bool found = name.starts_with(text);
+    if (found) name.remove_prefix(text.size());
+    return found;
+  };
+  const auto take_number = [&name] {
+    const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+    name.remove_prefix(digits);
+    return digits >= 5;
+  };
+  return take("model-") && take_number() && take("-of-") && take_number() && name == ".safetensors";
+}
+
 bool is_weight_file(const std::string& name) {
-  static const std::regex shard(R"(model-\d{5,}-of-\d{5,}\.safetensors)");
-  return name == "model.safetensors" || name == kIndex || std::regex_match(name, shard);
+  return name == "model.safetensors" || name == kIndex || is_shard_file(name);
 }
 
 bool is_tokenizer_file(const std::string& name) {
