@@ -4,6 +4,7 @@
 #include "zeepo/kernels/cpu/dtype_switch.h"
 #include "zeepo/kernels/cpu/elementwise_grain.h"
 #include "zeepo/kernels/cpu/partial_sums.h"
+#include "zeepo/kernels/cpu/scratch.h"
 #include "zeepo/kernels/cpu/targets.h"
 #include "zeepo/kernels/norm.h"
 
@@ -121,7 +122,7 @@ void layer_norm(CpuStream& stream, const LayerNorm& op) {
 void layer_norm_backward(CpuStream& stream, const LayerNormBackward& op) {
   const auto rows = op.dx.shape.rows(), n = op.dx.shape[-1];
   const auto cut = row_blocks(rows);
-  float* partials = partial_sums_memory(cut.blocks * 2 * n);  // (blocks, 2, n): weight, bias
+  float* partials = cpu::scratch<cpu::Scratch::call>(cut.blocks * 2 * n);  // (blocks, 2, n): weight, bias
   stream.pool().for_range(rows, cut.rows_per_block, [&](std::int64_t begin, std::int64_t end) {
     float* dweight = partials + begin / cut.rows_per_block * 2 * n;
     std::memset(dweight, 0, static_cast<std::size_t>(2 * n) * sizeof(float));

@@ -1,7 +1,6 @@
 #include "zeepo/kernels/cpu/partial_sums.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "zeepo/kernels/cpu/dtype_switch.h"
 #include "zeepo/kernels/cpu/targets.h"
@@ -48,12 +47,6 @@ HWY_EXPORT(add_partial_columns);
 RowBlocks row_blocks(std::int64_t rows) {
   const auto rows_per_block = std::max<std::int64_t>(16, (rows + 63) / 64);
   return {rows_per_block, (rows + rows_per_block - 1) / rows_per_block};
-}
-
-float* partial_sums_memory(std::int64_t elements) {
-  static thread_local std::vector<float> memory;
-  if (memory.size() < static_cast<std::size_t>(elements)) memory.resize(static_cast<std::size_t>(elements));
-  return memory.data();
 }
 
 void add_partial_sums(CpuStream& stream, const float* partials, std::int64_t blocks, std::int64_t stride, View out,

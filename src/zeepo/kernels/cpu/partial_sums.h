@@ -14,10 +14,6 @@ struct RowBlocks {
 // At least 16 rows a block, at most 64 blocks.
 RowBlocks row_blocks(std::int64_t rows);
 
-// Memory for partial sums, kept from call to call by the calling thread, which is the only one that may ask; valid
-// until it asks again. Not cleared.
-float* partial_sums_memory(std::int64_t elements);
-
 // out[j] = partials[0·stride + j] + partials[1·stride + j] + ..., or that added to out[j]; rounded once.
 void add_partial_sums(CpuStream& stream, const float* partials, std::int64_t blocks, std::int64_t stride, View out,
                       Write write);

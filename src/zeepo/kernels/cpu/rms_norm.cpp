@@ -3,6 +3,7 @@
 #include "zeepo/kernels/cpu/dtype_switch.h"
 #include "zeepo/kernels/cpu/elementwise_grain.h"
 #include "zeepo/kernels/cpu/partial_sums.h"
+#include "zeepo/kernels/cpu/scratch.h"
 #include "zeepo/kernels/cpu/targets.h"
 #include "zeepo/kernels/norm.h"
 
@@ -71,7 +72,7 @@ void rms_norm(CpuStream& stream, const RmsNorm& op) {
 void rms_norm_backward(CpuStream& stream, const RmsNormBackward& op) {
   const auto rows = op.dx.shape.rows(), n = op.dx.shape[-1];
   const auto cut = row_blocks(rows);
-  float* partials = partial_sums_memory(cut.blocks * n);  // (blocks, n)
+  float* partials = cpu::scratch<cpu::Scratch::call>(cut.blocks * n);  // (blocks, n)
   stream.pool().for_range(rows, cut.rows_per_block, [&](std::int64_t begin, std::int64_t end) {
     float* dweight = partials + begin / cut.rows_per_block * n;
     std::memset(dweight, 0, static_cast<std::size_t>(n) * sizeof(float));

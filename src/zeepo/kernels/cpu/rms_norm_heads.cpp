@@ -3,6 +3,7 @@
 #include "zeepo/kernels/cpu/dtype_switch.h"
 #include "zeepo/kernels/cpu/elementwise_grain.h"
 #include "zeepo/kernels/cpu/partial_sums.h"
+#include "zeepo/kernels/cpu/scratch.h"
 #include "zeepo/kernels/cpu/targets.h"
 #include "zeepo/kernels/norm.h"
 
@@ -72,7 +73,7 @@ void rms_norm_heads_backward(CpuStream& stream, ConstHeads dy, ConstHeads x, Con
                              View dweight, Write write_dweight) {
   const auto rows = dx.batch * dx.rows, n = dx.head_dim;
   const auto cut = row_blocks(rows);
-  float* partials = partial_sums_memory(cut.blocks * n);  // (blocks, n)
+  float* partials = cpu::scratch<cpu::Scratch::call>(cut.blocks * n);  // (blocks, n)
   stream.pool().for_range(rows, cut.rows_per_block, [&](std::int64_t begin, std::int64_t end) {
     float* partial = partials + begin / cut.rows_per_block * n;
     std::memset(partial, 0, static_cast<std::size_t>(n) * sizeof(float));
