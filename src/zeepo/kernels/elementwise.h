@@ -11,6 +11,7 @@ namespace zeepo {
 void fill(CpuStream&, View y, float value);
 // y = x, converted between fp32, bf16 and fp16 (round to nearest even).
 void copy(CpuStream&, ConstView x, View y);
+// y = a + b; a and y are of one type, b of any.
 void add(CpuStream&, ConstView a, ConstView b, View y);
 // y = factor · x
 void scale(CpuStream&, ConstView x, float factor, View y);

@@ -1,0 +1,10 @@
+// The subcommands. Each function adds one to the program; its callback runs the command and throws Error on failure.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace zeepo::cli {
+
+void add_tokenize(CLI::App& program);
+
+}  // namespace zeepo::cli

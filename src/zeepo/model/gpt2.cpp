@@ -1,0 +1,116 @@
+#include "zeepo/model/gpt2.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "zeepo/base/error.h"
+#include "zeepo/nn/layers.h"
+#include "zeepo/ops/activation.h"
+#include "zeepo/ops/add.h"
+#include "zeepo/ops/dropout.h"
+#include "zeepo/ops/norm.h"
+
+namespace zeepo {
+namespace {
+
+Linear::Options conv1d(float init_deviation) {
+  return {.layout = WeightLayout::in_out, .init_deviation = init_deviation};
+}
+
+// Positions first, first + 1, ... for every row.   (B, T)
+Tensor positions_like(const Tensor& ids, std::int64_t first) {
+  const std::int64_t time = ids.shape()[1];
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(ids.elements()));
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    positions[i] = static_cast<std::int32_t>(first + static_cast<std::int64_t>(i) % time);
+  return Tensor::from<std::int32_t>(positions, ids.shape());
+}
+
+}  // namespace
+
+class Gpt2::Embeddings final : public Module {
+ public:
+  explicit Embeddings(const ModelConfig& config)
+      : tokens_(child<Embedding>("wte", config.vocab, config.hidden, config.init_range)),
+        positions_(child<Embedding>("wpe", config.max_positions, config.hidden, config.init_range)),
+        dropout_(config.embed_dropout) {
+    mark_unit();
+  }
+  Tensor run(const Tensor& ids, std::int64_t first_position) {
+    return visit(ids, [this, first_position](const Tensor& input) {
+      const Tensor positions = positions_like(input, first_position);
+      return dropout(add(tokens_(input), positions_(positions)), dropout_);
+    });
+  }
+  Parameter& weight() { return tokens_.weight(); }
+
+ private:
+  Embedding &tokens_, &positions_;
+  float dropout_;
+};
+
+class Gpt2::Block final : public Module {
+ public:
+  Block(const ModelConfig& config, std::int64_t layer)
+      : norm1_(child<LayerNorm>("ln_1", config.hidden, config.norm_eps)),
+        qkv_(child<Linear>("attn.c_attn", config.hidden, 3 * config.hidden, conv1d(config.init_range))),
+        output_(child<Linear>("attn.c_proj", config.hidden, config.hidden, conv1d(residual_deviation(config)))),
+        norm2_(child<LayerNorm>("ln_2", config.hidden, config.norm_eps)),
+        up_(child<Linear>("mlp.c_fc", config.hidden, config.intermediate, conv1d(config.init_range))),
+        down_(child<Linear>("mlp.c_proj", config.intermediate, config.hidden, conv1d(residual_deviation(config)))),
+        heads_{config.heads, config.heads, config.head_dim},
+        attention_{.scale = config.attention_scale(layer), .dropout = config.attention_dropout},
+        activation_(config.activation),
+        dropout_(config.residual_dropout),
+        layer_(static_cast<std::size_t>(layer)) {
+    mark_unit();
+    mark_checkpointable();
+  }
+
+  // x, y: (B, T, C)
+  Tensor run(const Tensor& x, KvCache* cache) {
+    return visit(x, [this, cache](const Tensor& input) {
+      const Tensor qkv = qkv_(norm1_(input));  // (B, T, 3C)
+      const Tensor mixed = cache ? attention(qkv, heads_, attention_, cache->layers[layer_])
+                                 : attention(qkv, heads_, attention_);  // (B, T, C)
+      const auto [sum, normalised] = add_layer_norm(input, dropout(output_(mixed), dropout_), norm2_.weight(),
+                                                    norm2_.bias(), norm2_.eps());
+      return add(sum, dropout(down_(activate(up_(normalised), activation_)), dropout_));
+    });
+  }
+
+ private:
+  // GPT-2 starts the projections that write to the residual stream smaller, by their number.
+  static float residual_deviation(const ModelConfig& config) {
+    return config.init_range / std::sqrt(2.0f * static_cast<float>(config.layers));
+  }
+
+  LayerNorm& norm1_;
+  Linear &qkv_, &output_;
+  LayerNorm& norm2_;
+  Linear &up_, &down_;
+  HeadLayout heads_;
+  AttentionOptions attention_;
+  Activation activation_;
+  float dropout_;
+  std::size_t layer_;
+};
+
+Gpt2::Gpt2(const ModelConfig& config) : LanguageModel(config) {
+  embeddings_ = &child<Embeddings>("transformer", config);
+  for (std::int64_t i = 0; i < config.layers; ++i)
+    blocks_.push_back(&child<Block>("transformer.h." + std::to_string(i), config, i));
+  set_head(child<Head>("", config, "transformer.ln_f", &embeddings_->weight()));
+}
+
+Tensor Gpt2::body(const Tensor& ids, KvCache* cache) {
+  const std::int64_t first = cache ? cache->length() : 0;
+  if (first + ids.shape()[1] > config().max_positions)
+    throw Error("gpt2: {} positions, but the model has {}; use a shorter --seq-len or fewer new tokens",
+                first + ids.shape()[1], config().max_positions);
+  Tensor x = embeddings_->run(ids, first);  // (B, T, C)
+  for (Block* block : blocks_) x = block->run(x, cache);
+  return x;
+}
+
+}  // namespace zeepo

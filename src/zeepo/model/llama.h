@@ -1,0 +1,26 @@
+// The Llama family: Llama 2 and 3, Mistral, Qwen 2 and 3. RMS norms, rotary positions, grouped-query attention, SwiGLU;
+// they differ in biases, in Qwen 3's norms of queries and keys, and in attention windows.
+#pragma once
+
+#include "zeepo/model/language_model.h"
+
+namespace zeepo {
+
+class Embedding;
+
+class Llama final : public LanguageModel {
+ public:
+  explicit Llama(const ModelConfig& config);
+
+ private:
+  class Block;
+  class Embeddings;
+  Tensor body(const Tensor& ids, KvCache* cache) override;
+  Pass start_pass(std::int64_t first_position, std::int64_t count, KvCache* cache) const;
+
+  std::vector<float> frequencies_;
+  Embeddings* embeddings_;
+  std::vector<Block*> blocks_;
+};
+
+}  // namespace zeepo

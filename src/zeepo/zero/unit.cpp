@@ -1,0 +1,78 @@
+#include "zeepo/zero/unit.h"
+
+#include <algorithm>
+#include <map>
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+struct UnitRoot {
+  std::string prefix;
+  Module* module;
+};
+
+void find_marked(Module& module, const std::string& prefix, std::vector<UnitRoot>& roots) {
+  if (module.is_unit()) {
+    roots.push_back({prefix, &module});
+    return;
+  }
+  for (const auto& [name, inner] : module.children())
+    find_marked(*inner, name.empty() ? prefix : prefix + name + ".", roots);
+}
+
+std::vector<UnitRoot> unit_roots(Module& model) {
+  std::vector<UnitRoot> roots;
+  find_marked(model, "", roots);
+  if (roots.empty())
+    for (const auto& [name, inner] : model.children()) roots.push_back({name.empty() ? "" : name + ".", inner.get()});
+  return roots;
+}
+
+Unit lay_out(std::string name, const std::vector<NamedParameter>& parameters) {
+  Unit unit{std::move(name), {}, 0};
+  for (const auto& [prefix, parameter] : parameters) {
+    unit.parameters.push_back({prefix, parameter, unit.elements});
+    unit.elements += (parameter->elements() + Unit::kAlignment - 1) / Unit::kAlignment * Unit::kAlignment;
+  }
+  return unit;
+}
+
+}  // namespace
+
+UnitPlan plan_units(Module& model) {
+  UnitPlan plan;
+  std::map<const Parameter*, std::size_t> unit_of;
+  const auto add_unit = [&](std::string name, const std::vector<NamedParameter>& parameters) {
+    if (parameters.empty()) return;
+    for (const auto& [prefix, parameter] : parameters) unit_of[parameter] = plan.units.size();
+    plan.units.push_back(lay_out(std::move(name), parameters));
+  };
+
+  const auto roots = unit_roots(model);
+  for (const auto& [prefix, module] : roots)
+    add_unit(prefix.empty() ? "unit" : prefix.substr(0, prefix.size() - 1), named_parameters(*module, prefix));
+  std::vector<NamedParameter> rest;
+  for (const auto& named : named_parameters(model))
+    if (!unit_of.contains(named.parameter)) rest.push_back(named);
+  add_unit("rest", rest);
+
+  for (const auto& root : roots) {
+    UnitVisit visit{root.module, {}};
+    const auto need = [&](const Parameter* parameter) {
+      const auto unit = unit_of.find(parameter);
+      if (unit == unit_of.end()) throw Error("unit: parameter {} is borrowed from outside the model", parameter->name());
+      if (std::find(visit.units.begin(), visit.units.end(), unit->second) == visit.units.end())
+        visit.units.push_back(unit->second);
+    };
+    for_each_module(*root.module, [&](Module& module) {
+      for (const auto& parameter : module.own_parameters()) need(parameter.get());
+      for (const Parameter* parameter : module.borrowed_parameters()) need(parameter);
+    });
+    plan.visits.push_back(std::move(visit));
+  }
+  return plan;
+}
+
+}  // namespace zeepo
