@@ -147,7 +147,7 @@ TEST(ModelDirectory, MaySaveOverItsSource) {
   EXPECT_EQ(files_in(directory.path() / "m"), kSingle);
 }
 
-// Saves into a new and into an existing directory under `setup`; both must fail and be as they were.
+// Saves into new and existing directories inside `limit`; each time it must fail and all be as it was.
 template <class F>
 std::string fault_that_leaves_no_trace(const Model& model, const TensorReader& read, F&& limit) {
   const TestDirectory directory;

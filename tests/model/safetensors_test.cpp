@@ -97,7 +97,8 @@ TEST(Safetensors, KeepsWhatItCannotRead) {
   const SafetensorsFile file(
       directory.write("f.safetensors", file_of(R"({
       "mask":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}, "new":{"dtype":"F3_X","shape":[9],"data_offsets":[2,4]},
-      "\u00e9 \"\n":{"dtype":"I64","shape":[],"data_offsets":[4,12]}, "none":{"dtype":"F32","shape":[0,7],"data_offsets":[4,4]}
+      "\u00e9 \"\n":{"dtype":"I64","shape":[],"data_offsets":[4,12]},
+      "none":{"dtype":"F32","shape":[0,7],"data_offsets":[4,4]}
       })",
                                                std::string("\1\0xx", 4) + bytes_of<std::int64_t>({-5}))));
   EXPECT_EQ(file.entries().size(), 4u);

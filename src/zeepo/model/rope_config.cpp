@@ -3,12 +3,10 @@
 #include <cmath>
 #include <numbers>
 
-#include "zeepo/model/config_fields.h"
+#include "zeepo/model/config_parsers.h"
 
 namespace zeepo {
 namespace {
-
-constexpr std::int64_t kMaxPositions = (std::int64_t{1} << 31) - 1;
 
 // `rope_scaling` wins over `rope_parameters` unless it is null or empty, as in transformers.
 const char* section_of(const ConfigFields& config) {
