@@ -1,0 +1,49 @@
+#include "zeepo/data/documents.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/data/fixtures.h"
+
+namespace zeepo {
+namespace {
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  LineReader reader(path);
+  std::vector<std::string> lines;
+  while (const auto line = reader.next()) lines.emplace_back(*line);
+  EXPECT_EQ(reader.number(), static_cast<std::int64_t>(lines.size()));
+  return lines;
+}
+
+TEST(LineReader, GivesEveryLine) {
+  const TemporaryFolder folder;
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(lines_of(folder.write("a", "")), Lines{});
+  EXPECT_EQ(lines_of(folder.write("a", "\n")), Lines{""});
+  EXPECT_EQ(lines_of(folder.write("a", "x\ny")), (Lines{"x", "y"}));
+  EXPECT_EQ(lines_of(folder.write("a", "x\n\ny\n")), (Lines{"x", "", "y"}));
+}
+
+TEST(LineReader, LinesMayBeLongerThanWhatIsReadAtOnce) {
+  const TemporaryFolder folder;
+  std::vector<std::string> lines;
+  std::string content;
+  for (const std::size_t bytes : {5u, 3'000'000u, 0u, 1'048'576u, 17u}) {
+    lines.emplace_back(bytes, static_cast<char>('a' + lines.size()));
+    content += lines.back() + "\n";
+  }
+  EXPECT_EQ(lines_of(folder.write("a", content)), lines);
+}
+
+TEST(Documents, BlankLinesAreNone) {
+  const TemporaryFolder folder;
+  std::vector<std::string> documents;
+  for_each_document(folder.write("a.jsonl", "{\"text\":\"a\"}\r\n  \r\n{\"text\":\"\"}\n"),
+                    [&](std::string_view text) { documents.emplace_back(text); });
+  EXPECT_EQ(documents, (std::vector<std::string>{"a", ""}));
+}
+
+}  // namespace
+}  // namespace zeepo
