@@ -1,0 +1,99 @@
+// Matrix products of GPT-2 small's training step, as a share of one big fp32 product by OpenBLAS with its own threads,
+// taken in the same run. Products of few rows are measured against reading the weights: bytes per second.
+#include <benchmark/benchmark.h>
+#include <cblas.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "zeepo/base/thread_pool.h"
+#include "zeepo/kernels/matmul.h"
+
+namespace zeepo {
+namespace {
+
+ThreadPool& pool() {
+  static ThreadPool threads(choose_threads(0));
+  return threads;
+}
+
+// Flops per second of the peer: 2048 × 2048 × 2048, the best of several.
+double peer_flops() {
+  static const double flops = [] {
+    constexpr int n = 2048;
+    const std::vector<float> a(n * n, 0.5f), b(n * n, 0.25f);
+    std::vector<float> c(n * n);
+    openblas_set_num_threads(pool().threads());
+    double best = 0;
+    for (int i = 0; i < 12; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, n, n, 1, a.data(), n, b.data(), n, 0, c.data(), n);
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      best = std::max(best, 2.0 * n * n * n / seconds.count());
+    }
+    openblas_set_num_threads(1);
+    return best;
+  }();
+  return flops;
+}
+
+// Arguments: dtype, m, n, k, transpose a, transpose b, add.
+void product(benchmark::State& state) {
+  const auto dtype = static_cast<DType>(state.range(0));
+  const std::int64_t m = state.range(1), n = state.range(2), k = state.range(3);
+  const auto values = [&](std::int64_t elements) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(elements) * size_of(dtype));
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i % 7 ? 0x3c : 0x11);
+    return bytes;
+  };
+  const auto a = values(m * k), b = values(k * n);
+  auto c = values(m * n);
+  const MatmulOptions options{.a = static_cast<Transpose>(state.range(4)),
+                              .b = static_cast<Transpose>(state.range(5)),
+                              .write = static_cast<Write>(state.range(6))};
+  const bool ta = options.a == Transpose::yes, tb = options.b == Transpose::yes;
+  const ConstView a_view{a.data(), dtype, ta ? Shape{k, m} : Shape{m, k}};
+  const ConstView b_view{b.data(), dtype, tb ? Shape{n, k} : Shape{k, n}};
+  const View c_view{c.data(), dtype, {m, n}};
+  const double peer = peer_flops();
+  CpuStream stream(pool());
+  matmul(stream, a_view, b_view, c_view, options);
+  double best = 1e9;
+  for (auto _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    matmul(stream, a_view, b_view, c_view, options);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::min(best, seconds.count());
+  }
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / best;
+  state.counters["best_GFLOP/s"] = flops * 1e-9;
+  state.counters["of_peer"] = flops / peer;
+  state.counters["best_GB/s"] = static_cast<double>(b_view.bytes()) / best * 1e-9;
+}
+
+void shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"dtype", "m", "n", "k", "ta", "tb", "add"})->Unit(benchmark::kMillisecond)->UseRealTime();
+  const std::int64_t layers[][2] = {{2304, 768}, {768, 768}, {3072, 768}, {768, 3072}};
+  for (const std::int64_t dtype : {0, 1}) {
+    for (const auto& [out, in] : layers) {
+      bench->Args({dtype, 1024, out, in, 0, 1, 0});  // y = x Wᵀ
+      bench->Args({dtype, 1024, in, out, 0, 0, 0});  // dx = dy W
+      bench->Args({dtype, out, in, 1024, 1, 0, 0});  // dW = dyᵀ x
+      bench->Args({dtype, out, in, 1024, 1, 0, 1});
+    }
+    bench->Args({dtype, 512, 50257, 768, 0, 1, 0});
+    bench->Args({dtype, 512, 768, 50257, 0, 0, 0});
+    bench->Args({dtype, 50257, 768, 512, 1, 0, 1});
+    for (const std::int64_t m : {1, 4, 8}) {
+      bench->Args({dtype, m, 3072, 768, 0, 1, 0});
+      bench->Args({dtype, m, 50257, 768, 0, 1, 0});
+    }
+  }
+}
+BENCHMARK(product)->Apply(shapes);
+
+}  // namespace
+}  // namespace zeepo
+
+BENCHMARK_MAIN();
