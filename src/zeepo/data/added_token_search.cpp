@@ -5,6 +5,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/data/added_tokens.h"
 #include "zeepo/data/regex.h"
+#include "zeepo/data/stand_ins.h"
 #include "zeepo/data/utf8.h"
 
 namespace zeepo {
@@ -22,7 +23,7 @@ bool is_word(char32_t c) {
   if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
       (c >= 0x1F170 && c <= 0x1F189))
     return true;
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(stand_in_of(c)))) {
     case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT: case UTF8PROC_CATEGORY_LM:
     case UTF8PROC_CATEGORY_LO: case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_MC: case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND: case UTF8PROC_CATEGORY_NL: case UTF8PROC_CATEGORY_PC:

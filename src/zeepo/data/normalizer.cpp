@@ -52,13 +52,20 @@ bool is_young(char32_t c) {
   return range != std::end(kYoung) && c >= range->first;
 }
 
-// Where the text from `begin` may be cut, and is long enough to be or meets a young character.
+// What needs no normal form: ASCII, but for its last character, which what follows may combine with.
+std::size_t plain_end(std::string_view text, std::size_t begin) {
+  const std::size_t end = skip_ascii(text, begin);
+  return end == text.size() || end == begin ? end : end - 1;
+}
+
+// Where the text from `begin` may be cut, and is plain, long enough or young from there on.
 std::size_t piece_end(std::string_view text, std::size_t begin) {
   std::size_t at = begin;
   while (at < text.size()) {
     const CodePoint character = code_point_at(text, at);
     if (at - begin >= kPieceBytes && may_begin_piece(character.value)) break;
     if (is_young(character.value)) break;
+    if (character.bytes == 1 && at > begin && at + 1 < text.size() && is_ascii(text[at + 1])) break;
     at += character.bytes;
   }
   return at;
@@ -101,13 +108,14 @@ std::string Normalizer::apply(Form form, std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = piece_end(text, at);
-    if (end == at) {
-      const std::size_t bytes = code_point_at(text, at).bytes;
-      out.append(text, at, bytes);
-      at += bytes;
+    std::size_t verbatim = plain_end(text, at) - at;
+    if (verbatim == 0 && is_young(code_point_at(text, at).value)) verbatim = code_point_at(text, at).bytes;
+    if (verbatim != 0) {
+      out.append(text, at, verbatim);
+      at += verbatim;
       continue;
     }
+    const std::size_t end = piece_end(text, at);
     utf8proc_uint8_t* result = nullptr;
     const auto bytes = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
                                     static_cast<utf8proc_ssize_t>(end - at), &result,
@@ -121,7 +129,7 @@ std::string Normalizer::apply(Form form, std::string_view text) {
 }
 
 std::optional<std::string> Normalizer::normalize(std::string_view text) const {
-  if (forms_.empty() || std::ranges::all_of(text, is_ascii)) return std::nullopt;
+  if (forms_.empty() || skip_ascii(text, 0) == text.size()) return std::nullopt;
   std::string normal = apply(forms_.front(), text);
   for (std::size_t i = 1; i < forms_.size(); ++i) normal = apply(forms_[i], normal);
   return normal;

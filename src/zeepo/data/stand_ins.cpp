@@ -73,6 +73,11 @@ const StandIn* find(char32_t value) {
 
 }  // namespace
 
+char32_t stand_in_of(char32_t character) {
+  const StandIn* row = find(character);
+  return row == nullptr ? character : row->instead;
+}
+
 std::optional<std::string> with_stand_ins(std::string_view text) {
   std::optional<std::string> result;
   for (std::size_t at = 0; at < text.size(); ++at) {

@@ -12,6 +12,8 @@
 
 namespace zeepo {
 
+// The stand-in of a young character, and any other character itself.
+char32_t stand_in_of(char32_t character);
 // `text` (valid UTF-8) with stand-ins, or nothing where it has no young character.
 std::optional<std::string> with_stand_ins(std::string_view text);
 

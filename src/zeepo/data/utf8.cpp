@@ -35,6 +35,8 @@ Sequence sequence_at(std::string_view text, std::size_t at) {
   return {length, Sequence::valid};
 }
 
+}  // namespace
+
 std::size_t skip_ascii(std::string_view text, std::size_t at) {
   std::uint64_t word = 0;
   while (at + sizeof word <= text.size()) {
@@ -45,8 +47,6 @@ std::size_t skip_ascii(std::string_view text, std::size_t at) {
   while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
   return at;
 }
-
-}  // namespace
 
 std::size_t valid_utf8_prefix(std::string_view text) {
   for (std::size_t at = 0;;) {

@@ -10,6 +10,9 @@ namespace zeepo {
 // The offset of the first byte that is not part of valid UTF-8, or text.size().
 std::size_t valid_utf8_prefix(std::string_view text);
 
+// The first place from `at` on whose byte is not ASCII, or text.size().
+std::size_t skip_ascii(std::string_view text, std::size_t at);
+
 struct CodePoint {
   char32_t value;
   std::size_t bytes;
