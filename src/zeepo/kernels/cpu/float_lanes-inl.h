@@ -49,13 +49,11 @@ HWY_INLINE Floats load(const bf16* p, Whole) {
 HWY_INLINE void store(Floats x, bf16* p, Whole) {
   const WordTag words;
   const auto bits = hn::BitCast(words, x);
-  const auto high = hn::ShiftRight<16>(bits);
-  const auto odd = hn::And(high, hn::Set(words, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, odd), hn::Set(words, 0x7fff)));
-  const auto quiet = hn::Or(high, hn::Set(words, 0x40));
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(words, 0x7fff)), odd);
+  const auto quiet = hn::Or(bits, hn::Set(words, 0x400000));
   const auto result = hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(x)), quiet, rounded);
-  const hn::RebindToSigned<WordTag> integers;
-  hn::StoreU(hn::DemoteTo(HalfWordTag(), hn::BitCast(integers, result)), HalfWordTag(), &p->bits);
+  hn::StoreU(hn::TruncateTo(HalfWordTag(), hn::ShiftRight<16>(result)), HalfWordTag(), &p->bits);
 }
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2

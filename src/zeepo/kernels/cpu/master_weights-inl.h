@@ -55,12 +55,10 @@ struct SplitWeights {
     return hn::BitCast(FloatTag(), hn::Add(high, hn::BitCast(WordTag(), rest)));
   }
   HWY_INLINE void put(Floats x, std::int64_t i, Whole) const {
-    const hn::RebindToSigned<FloatTag> integers;
     const auto bits = hn::BitCast(WordTag(), x);
     const auto high = hn::ShiftRight<16>(hn::Add(bits, hn::Set(WordTag(), 0x8000)));
-    const auto rest = hn::And(bits, hn::Set(WordTag(), 0xffff));
-    hn::StoreU(hn::DemoteTo(HalfWordTag(), hn::BitCast(integers, high)), HalfWordTag(), param + i);
-    hn::StoreU(hn::DemoteTo(HalfWordTag(), hn::BitCast(integers, rest)), HalfWordTag(), low + i);
+    hn::StoreU(hn::TruncateTo(HalfWordTag(), high), HalfWordTag(), param + i);
+    hn::StoreU(hn::TruncateTo(HalfWordTag(), bits), HalfWordTag(), low + i);
   }
   HWY_INLINE Floats get(std::int64_t i, Part part) const {
     HWY_ALIGN std::uint16_t highs[hn::MaxLanes(FloatTag())] = {}, lows[hn::MaxLanes(FloatTag())] = {};
