@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "zeepo/kernels/cpu/dtype_switch.h"
 #include "zeepo/kernels/cpu/targets.h"
@@ -26,36 +27,40 @@ namespace {
 //   partial = float(chain[0]);
 constexpr std::int64_t kChains = 64;
 
-template <class T>
-float sum_block(const T* x, std::int64_t n) {
-  const hn::ScalableTag<double> doubles;
-  const hn::Rebind<float, hn::ScalableTag<double>> floats;
-  constexpr auto kWidth = static_cast<std::int64_t>(hn::MaxLanes(doubles));
-  hn::Vec<hn::ScalableTag<double>> chains[kChains / kWidth];
-  for (auto& chain : chains) chain = hn::Zero(doubles);
-  const auto add_squares = [&](const float* p) HWY_ATTR {
+using DoubleTag = hn::ScalableTag<double>;
+constexpr auto kWidth = static_cast<std::int64_t>(hn::MaxLanes(DoubleTag()));
+
+// n is a multiple of 64. The chains stay in registers over the loop.
+void add_squares(const float* x, std::int64_t n, double* sums) {
+  const DoubleTag doubles;
+  const hn::Rebind<float, DoubleTag> floats;
+  hn::Vec<DoubleTag> chains[kChains / kWidth];
+  for (std::int64_t k = 0; k < kChains / kWidth; ++k) chains[k] = hn::Load(doubles, sums + k * kWidth);
+  for (std::int64_t i = 0; i < n; i += kChains)
     for (std::int64_t k = 0; k < kChains / kWidth; ++k) {
-      const auto v = hn::PromoteTo(doubles, hn::LoadU(floats, p + k * kWidth));
+      const auto v = hn::PromoteTo(doubles, hn::LoadU(floats, x + i + k * kWidth));
       chains[k] = hn::MulAdd(v, v, chains[k]);
     }
-  };
-  std::int64_t i = 0;
-  HWY_ALIGN float staged[kChains] = {};
-  for (; i + kChains <= n; i += kChains) {
-    if constexpr (std::is_same_v<T, float>) {
-      add_squares(x + i);
-    } else {
-      sweep(kChains, [&](std::int64_t j, auto count) HWY_ATTR { store(load(x + i + j, count), staged + j, count); });
-      add_squares(staged);
-    }
-  }
-  if (i < n) {
-    std::fill(staged, staged + kChains, 0.0f);
-    sweep(n - i, [&](std::int64_t j, auto count) HWY_ATTR { store(load(x + i + j, count), staged + j, count); });
-    add_squares(staged);
-  }
-  HWY_ALIGN double sums[kChains];
   for (std::int64_t k = 0; k < kChains / kWidth; ++k) hn::Store(chains[k], doubles, sums + k * kWidth);
+}
+
+template <class T>
+float sum_block(const T* x, std::int64_t n) {
+  HWY_ALIGN double sums[kChains] = {};
+  std::int64_t i = 0;
+  if constexpr (std::is_same_v<T, float>) {
+    i = n / kChains * kChains;
+    add_squares(x, i, sums);
+  }
+  // What is not fp32, and what is left over, goes through a buffer, filled up with zeros.
+  constexpr std::int64_t kStaged = 2048;
+  HWY_ALIGN float staged[kStaged];
+  for (; i < n; i += kStaged) {
+    const auto count = std::min(kStaged, n - i), whole = (count + kChains - 1) / kChains * kChains;
+    sweep(count, [&](std::int64_t j, auto part) HWY_ATTR { store(load(x + i + j, part), staged + j, part); });
+    std::fill(staged + count, staged + whole, 0.0f);
+    add_squares(staged, whole, sums);
+  }
   for (std::int64_t half = kChains / 2; half > 0; half /= 2)
     for (std::int64_t j = 0; j < half; ++j) sums[j] += sums[j + half];
   return static_cast<float>(sums[0]);
