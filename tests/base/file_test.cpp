@@ -1,0 +1,150 @@
+#include "zeepo/base/file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <set>
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An empty directory for one test, gone after it.
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "zeepo-file-test-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  fs::path path(const char* name) const { return directory_ / name; }
+  std::set<std::string> names() const {
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(directory_)) found.insert(entry.path().filename().string());
+    return found;
+  }
+  static std::string message_of(const std::function<void()>& f) {
+    try {
+      f();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  fs::path directory_;
+};
+
+void write_text(const fs::path& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+TEST_F(FileTest, ComesBackAsWritten) {
+  std::string text(100'000, 'x');
+  text[0] = '\0';
+  text[99'999] = '\xff';
+  OutputFile file(path("a"));
+  file.write(std::string_view(text).substr(0, 7));
+  file.write(std::string_view(text).substr(7));
+  EXPECT_EQ(file.path(), path("a"));
+  file.commit();
+  EXPECT_EQ(read_text(path("a")), text);
+  EXPECT_EQ(InputFile(path("a")).bytes(), 100'000);
+  EXPECT_EQ(names(), std::set<std::string>{"a"});
+}
+
+TEST_F(FileTest, AppearsOnlyWhenCommitted) {
+  write_text(path("a"), "old");
+  {
+    OutputFile file(path("a"));
+    file.write(std::string_view("new and longer"));
+    EXPECT_EQ(read_text(path("a")), "old");
+    OutputFile moved(std::move(file));
+    EXPECT_EQ(names().size(), 2u);
+  }
+  EXPECT_EQ(read_text(path("a")), "old");
+  EXPECT_EQ(names(), std::set<std::string>{"a"}) << "nothing partial is left";
+  write_text(path("a"), "new");
+  EXPECT_EQ(read_text(path("a")), "new");
+  EXPECT_EQ(names(), std::set<std::string>{"a"});
+}
+
+TEST_F(FileTest, LeavesNothingAfterAnException) {
+  EXPECT_THROW(
+      {
+        OutputFile file(path("a"));
+        file.write(std::string_view("half of it"));
+        throw Error("the disk is on fire");
+      },
+      Error);
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(FileTest, FailedCommitLeavesNothing) {
+  fs::create_directories(path("taken") / "inside");  // a rename onto a directory cannot succeed
+  EXPECT_NE(message_of([&] { write_text(path("taken"), "x"); }).find("taken"), std::string::npos);
+  EXPECT_EQ(names(), std::set<std::string>{"taken"});
+}
+
+TEST_F(FileTest, WritesAnEmptyFile) {
+  write_text(path("empty"), "");
+  EXPECT_EQ(read_text(path("empty")), "");
+}
+
+TEST_F(FileTest, SaysWhetherAFileExists) {
+  EXPECT_FALSE(file_exists(path("a")));
+  EXPECT_FALSE(file_exists(path("no") / "such" / "place"));
+  write_text(path("a"), "");
+  EXPECT_TRUE(file_exists(path("a")));
+  EXPECT_TRUE(file_exists(directory_));
+  EXPECT_THROW(file_exists(path(std::string(5000, 'x').c_str())), Error);
+}
+
+TEST_F(FileTest, ReadsAnyRange) {
+  write_text(path("a"), "0123456789");
+  const InputFile file(path("a"));
+  const auto read = [&](std::int64_t offset, std::size_t n) {
+    std::string text(n, ' ');
+    file.read(offset, std::as_writable_bytes(std::span(text)));
+    return text;
+  };
+  EXPECT_EQ(read(0, 10), "0123456789");
+  EXPECT_EQ(read(3, 4), "3456");
+  EXPECT_EQ(read(10, 0), "");
+  EXPECT_THROW(read(7, 4), Error);
+  EXPECT_THROW(read(-1, 1), Error);
+  EXPECT_THROW(read(11, 0), Error);
+}
+
+TEST_F(FileTest, ErrorsNameThePathAndTheCause) {
+  const auto missing = message_of([&] { InputFile{path("missing")}; });
+  EXPECT_NE(missing.find("missing"), std::string::npos);
+  EXPECT_NE(missing.find(std::strerror(ENOENT)), std::string::npos);
+  EXPECT_NE(message_of([&] { InputFile{directory_}; }).find("not a regular file"), std::string::npos);
+  EXPECT_NE(message_of([&] { OutputFile{path("no") / "such" / "place"}; }).find("such"), std::string::npos);
+  write_text(path("a"), "0123456789");
+  EXPECT_NE(message_of([&] { read_text(path("a"), 9); }).find("10 bytes"), std::string::npos);
+  EXPECT_EQ(read_text(path("a"), 10), "0123456789");
+}
+
+TEST_F(FileTest, ShrinkingUnderAReaderIsAnError) {
+  write_text(path("a"), "0123456789");
+  const InputFile file(path("a"));
+  fs::resize_file(path("a"), 4);
+  std::array<std::byte, 10> bytes;
+  EXPECT_NE(message_of([&] { file.read(0, bytes); }).find("ended at offset 4"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace zeepo
