@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ranges>
 #include <system_error>
 
 #include "zeepo/base/error.h"
@@ -61,7 +60,7 @@ StagingDirectory::StagingDirectory(const fs::path& target) : target_(resolved(ta
     fs::remove_all(path_, ignored);  // what a killed process of the same id has left
     make_directory(path_);
   } catch (...) {
-    for (const fs::path& parent : std::views::reverse(made_)) ::rmdir(parent.c_str());
+    remove_parents();
     throw;
   }
 }
@@ -69,16 +68,20 @@ StagingDirectory::StagingDirectory(const fs::path& target) : target_(resolved(ta
 StagingDirectory::~StagingDirectory() {
   std::error_code ignored;
   if (!path_.empty()) fs::remove_all(path_, ignored);
-  for (const fs::path& parent : std::views::reverse(made_)) ::rmdir(parent.c_str());  // stays if anything is in it
+  remove_parents();
+}
+
+void StagingDirectory::remove_parents() noexcept {
+  for (auto parent = made_.rbegin(); parent != made_.rend(); ++parent) ::rmdir(parent->c_str());  // not if in use
 }
 
 void StagingDirectory::make_parents() {
   std::vector<fs::path> missing;
   for (fs::path parent = target_.parent_path(); !file_exists(parent); parent = parent.parent_path())
     missing.push_back(parent);
-  for (const fs::path& parent : std::views::reverse(missing)) {
-    make_directory(parent);
-    made_.push_back(parent);
+  for (auto parent = missing.rbegin(); parent != missing.rend(); ++parent) {
+    make_directory(*parent);
+    made_.push_back(*parent);
   }
 }
 

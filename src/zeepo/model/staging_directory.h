@@ -25,6 +25,7 @@ class StagingDirectory {
 
  private:
   void make_parents();
+  void remove_parents() noexcept;
 
   std::filesystem::path target_, path_;
   bool target_exists_ = false;
