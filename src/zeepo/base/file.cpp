@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "zeepo/base/error.h"
@@ -112,13 +111,6 @@ void OutputFile::commit() {
     ::unlink(partial_.c_str());
     throw Error("cannot write {}: {}", path_.string(), std::strerror(cause));
   }
-}
-
-std::int64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
-  throw Error("/proc/self/status has no VmHWM line");
 }
 
 }  // namespace zeepo

@@ -53,7 +53,4 @@ class OutputFile {
   int descriptor_ = -1;
 };
 
-// The largest resident memory of this process so far (VmHWM), in bytes.
-std::int64_t peak_resident_bytes();
-
 }  // namespace zeepo

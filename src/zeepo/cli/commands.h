@@ -5,6 +5,8 @@
 
 namespace zeepo::cli {
 
+void add_train(CLI::App& program);
+void add_generate(CLI::App& program);
 void add_tokenize(CLI::App& program);
 
 }  // namespace zeepo::cli

@@ -1,1 +1,44 @@
-int main() { return 0; }
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+
+#include "zeepo/base/error.h"
+#include "zeepo/cli/commands.h"
+
+namespace {
+
+constexpr int kFailure = 1, kUsageError = 2;
+
+int run(int argc, char** argv) {
+  CLI::App program("zeepo trains and runs language models that are larger than the memory at hand.", "zeepo");
+  program.require_subcommand(1);
+  program.set_version_flag("--version", ZEEPO_VERSION);
+  program.failure_message(CLI::FailureMessage::simple);
+  zeepo::cli::add_train(program);
+  zeepo::cli::add_generate(program);
+  zeepo::cli::add_tokenize(program);
+  program.footer("zeepo COMMAND --help tells the options of a command.");
+  try {
+    program.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? 0 : kUsageError;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const zeepo::UsageError& error) {
+    fmt::print(stderr, "zeepo: {}\n", error.what());
+    return kUsageError;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "zeepo: out of host memory\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "zeepo: {}\n", error.what());
+  }
+  return kFailure;
+}

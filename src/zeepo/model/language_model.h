@@ -21,7 +21,6 @@ struct KvCache {
 
 // What the layers of one forward pass share. Copied into closures: cheap.
 struct Pass {
-  std::int64_t first_position = 0;
   Tensor cosines, sines;  // of the pass's positions; undefined where the model has none
   KvCache* cache = nullptr;
 };

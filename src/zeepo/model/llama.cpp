@@ -97,8 +97,7 @@ Pass Llama::start_pass(std::int64_t first_position, std::int64_t count, KvCache*
       cosines.push_back(std::cos(angle));
       sines.push_back(std::sin(angle));
     }
-  return {first_position, Tensor::from<float>(cosines, {count, half}), Tensor::from<float>(sines, {count, half}),
-          cache};
+  return {Tensor::from<float>(cosines, {count, half}), Tensor::from<float>(sines, {count, half}), cache};
 }
 
 Tensor Llama::body(const Tensor& ids, KvCache* cache) {

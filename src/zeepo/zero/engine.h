@@ -14,6 +14,7 @@
 
 #include "zeepo/comm/communicator.h"
 #include "zeepo/nn/module.h"
+#include "zeepo/nn/weight_source.h"
 #include "zeepo/optim/optimizer.h"
 #include "zeepo/zero/loss_scale.h"
 #include "zeepo/zero/unit.h"
@@ -26,22 +27,13 @@ enum class Use { train, infer };     // infer keeps the parameters alone
 struct EngineOptions {
   Use use = Use::train;
   DType dtype = DType::f32;  // of parameters, activations and gradients
-  OptimizerOptions optimizer;
+  OptimizerOptions optimizer = {};
   Decay decay = Decay::all;
   std::int64_t accumulation = 1;  // micro-steps a step
   float clip = 1.0f;              // 0 or less: no clipping
   bool activation_checkpointing = false;
-  LossScale::Options loss_scale;  // fp16 only
+  LossScale::Options loss_scale = {};  // fp16 only
 };
-
-// A named part of a parameter, as model files know it.
-struct WeightSlice {
-  std::string name;
-  Shape shape;
-  const Parameter* parameter;
-};
-// Fills `out` with elements [begin, begin + out.size()) of a slice, in fp32.
-using WeightSource = std::function<void(const WeightSlice& slice, std::int64_t begin, std::span<float> out)>;
 
 struct StepResult {
   float loss = 0;  // the mean over the step's micro-steps, before the update

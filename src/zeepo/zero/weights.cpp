@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "zeepo/base/error.h"
+#include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
 #include "zeepo/zero/engine.h"
 
@@ -34,7 +35,8 @@ void Engine::load(const WeightSource& source) {
       if (!Device::current().compute.dry()) source(slice, begin, piece);
       const auto n = static_cast<std::int64_t>(piece.size());
       const auto values = Tensor::from<float>(piece, {n}, Kind::working);
-      launch([&](auto& s) { write_master(s, values.view(), weights(states_[place.unit], place.offset + begin, n)); });
+      const Weights to = weights(states_[place.unit], place.offset + begin, n);
+      launch([&](auto& s) { to.low ? write_master(s, values.view(), to) : copy(s, values.view(), to.param); });
     });
   }
 }
@@ -51,7 +53,8 @@ void Engine::read(const std::string& name, std::int64_t begin, std::span<float> 
   const auto& place = found->second.place;
   const auto n = static_cast<std::int64_t>(out.size());
   const Tensor values({n}, DType::f32, Kind::working);
-  launch([&](auto& s) { read_master(s, weights(states_[place.unit], place.offset + begin, n), values.view()); });
+  const Weights from = weights(states_[place.unit], place.offset + begin, n);
+  launch([&](auto& s) { from.low ? read_master(s, from, values.view()) : copy(s, from.param, values.view()); });
   std::ranges::copy(values.to_floats(), out.begin());
 }
 

@@ -1,0 +1,97 @@
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "zeepo/base/error.h"
+#include "zeepo/cli/commands.h"
+#include "zeepo/cli/values.h"
+#include "zeepo/train/trainer.h"
+
+namespace zeepo::cli {
+namespace {
+
+// Texts that become values once all options are known.
+struct Texts {
+  std::string betas = "0.9,0.95", dtype = "fp32", output_dtype, device = "cpu", memory;
+  bool no_shuffle = false;
+};
+
+void parse_betas(const std::string& text, OptimizerOptions& optimizer) {
+  std::istringstream stream(text);
+  char comma = 0;
+  if (!(stream >> optimizer.beta1 >> comma >> optimizer.beta2) || comma != ',' || stream.peek() != EOF)
+    throw UsageError("train: --betas {}: write two numbers, like 0.9,0.95", text);
+}
+
+void add_data_options(CLI::App& command, TrainOptions& options, Texts& texts) {
+  command.add_option("--model", options.model, "A Hugging Face directory: config.json, safetensors, tokenizer.json")
+      ->required();
+  command.add_flag("--from-scratch", options.from_scratch, "Start from weights drawn from --seed, not from the files");
+  command.add_option("--data", options.data, "Token file (.bin), text (.txt) or JSON lines with \"text\" (.jsonl)")
+      ->required();
+  command.add_option("--seq-len", options.seq_len, "Tokens a sample [1024, or the model's positions]");
+  command.add_option("--micro-batch", options.micro_batch, "Samples computed at a time")->capture_default_str();
+  command.add_option("--grad-accum", options.grad_accum, "Micro-batches a step")->capture_default_str();
+  command.add_option("--steps", options.steps, "The last step [once through the data]");
+  command.add_flag("--no-shuffle", texts.no_shuffle, "Take the samples in the order of the file");
+  command.add_option("--seed", options.seed, "Of the order, fresh weights and dropout")->capture_default_str();
+  command.add_option("--threads", options.threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::PositiveNumber);
+}
+
+void add_optimizer_options(CLI::App& command, TrainOptions& options, Texts& texts) {
+  static const std::map<std::string, OptimizerType> optimizers{
+      {"adamw", OptimizerType::adamw}, {"adam", OptimizerType::adam}, {"sgd", OptimizerType::sgd}};
+  static const std::map<std::string, ScheduleType> schedules{
+      {"constant", ScheduleType::constant}, {"linear", ScheduleType::linear}, {"cosine", ScheduleType::cosine}};
+  static const std::map<std::string, Decay> decays{{"all", Decay::all}, {"matrices", Decay::matrices}};
+  command.add_option("--optimizer", options.optimizer.type, "adamw, adam or sgd [adamw]")
+      ->transform(CLI::Transformer(optimizers));
+  command.add_option("--lr", options.schedule.lr, "Learning rate")->capture_default_str();
+  command.add_option("--betas", texts.betas, "Of adamw and adam")->capture_default_str();
+  command.add_option("--eps", options.optimizer.eps, "Of adamw and adam")->capture_default_str();
+  command.add_option("--momentum", options.optimizer.momentum, "Of sgd")->capture_default_str();
+  command.add_option("--weight-decay", options.optimizer.weight_decay)->capture_default_str();
+  command.add_option("--decay", options.decay, "What decays: all, or matrices alone [all]")
+      ->transform(CLI::Transformer(decays));
+  command.add_option("--clip", options.clip, "Largest gradient norm; 0: no clipping")->capture_default_str();
+  command.add_option("--schedule", options.schedule.type, "constant, linear or cosine [constant]")
+      ->transform(CLI::Transformer(schedules));
+  command.add_option("--warmup", options.schedule.warmup, "Steps from 0 up to --lr")->capture_default_str();
+  command.add_option("--lr-end", options.schedule.lr_end, "Where linear and cosine end")->capture_default_str();
+  command.add_option("--dropout", options.dropout, "Instead of config.json's");
+}
+
+void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts) {
+  command.add_option("--dtype", texts.dtype, "fp32, bf16 or fp16; 16-bit runs keep the fp32 weights")
+      ->capture_default_str();
+  command.add_option("--device", texts.device)->capture_default_str();
+  command.add_option("--memory", texts.memory, "Budget, as device=4GiB [what the machine has]");
+  command.add_flag("--activation-checkpointing", options.activation_checkpointing,
+                   "Keep only each block's input and compute the rest again");
+  command.add_option("--log", options.log, "JSON lines, a plan, each step and a summary; - for stdout");
+  command.add_option("--output", options.output, "Where to save the trained model, as a Hugging Face directory");
+  command.add_option("--output-dtype", texts.output_dtype, "[--dtype]");
+}
+
+}  // namespace
+
+void add_train(CLI::App& program) {
+  auto* command = program.add_subcommand("train", "Train a model from a Hugging Face directory on text or tokens");
+  const auto options = std::make_shared<TrainOptions>();
+  const auto texts = std::make_shared<Texts>();
+  add_data_options(*command, *options, *texts);
+  add_optimizer_options(*command, *options, *texts);
+  add_machine_options(*command, *options, *texts);
+  command->footer("Example: zeepo train --model gpt2 --data book.txt --seq-len 512 --steps 100 --output tuned");
+  command->callback([options, texts] {
+    parse_betas(texts->betas, options->optimizer);
+    options->dtype = dtype_option("--dtype", texts->dtype);
+    if (!texts->output_dtype.empty()) options->output_dtype = dtype_option("--output-dtype", texts->output_dtype);
+    options->device_bytes = memory_option(texts->memory);
+    check_device(texts->device);
+    if (texts->no_shuffle) options->order = Order::as_is;
+    Trainer(*options).run();
+  });
+}
+
+}  // namespace zeepo::cli

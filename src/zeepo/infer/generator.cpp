@@ -1,0 +1,65 @@
+#include "zeepo/infer/generator.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "zeepo/autograd/tape.h"
+#include "zeepo/base/error.h"
+#include "zeepo/tensor/device.h"
+
+namespace zeepo {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Tensor row(std::span<const std::int32_t> ids) {
+  return Tensor::from<std::int32_t>(ids, {1, static_cast<std::int64_t>(ids.size())});
+}
+
+}  // namespace
+
+void check_prompt(const ModelConfig& config, std::span<const std::int32_t> prompt, std::int64_t new_tokens) {
+  if (prompt.empty()) throw Error("generate: the prompt is empty; give at least one token");
+  for (std::size_t i = 0; i < prompt.size(); ++i)
+    if (prompt[i] < 0 || prompt[i] >= config.vocab)
+      throw Error("generate: token {} of the prompt is {}, the vocabulary has {} entries", i, prompt[i], config.vocab);
+  const auto positions = static_cast<std::int64_t>(prompt.size()) + new_tokens;
+  if (positions > config.max_positions)
+    throw Error("generate: {} prompt tokens and {} new ones, but the model has {} positions; lower --max-new-tokens",
+                prompt.size(), new_tokens, config.max_positions);
+}
+
+Generation generate(LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
+                    const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token) {
+  check_prompt(model.config(), prompt, options.max_new_tokens);
+  const TapeScope none(nullptr);
+  const bool dry = Device::current().compute.dry();
+  KvCache cache(model.config(), 1, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens, dtype);
+  Generation result;
+  auto start = std::chrono::steady_clock::now();
+  Tensor input = row(prompt);
+  for (std::int64_t i = 0; i < options.max_new_tokens; ++i) {
+    const auto logits = model.logits(input, &cache, LanguageModel::Positions::last).to_floats();
+    const std::int32_t token = dry ? 0 : choose_token(logits, options.sampling, static_cast<std::uint64_t>(i));
+    if (i == 0) {
+      result.seconds_prefill = seconds_since(start);
+      start = std::chrono::steady_clock::now();
+    }
+    result.ids.push_back(token);
+    on_token(token);
+    if (std::ranges::find(options.stop, token) != options.stop.end()) break;
+    input = row({&token, 1});
+  }
+  result.seconds_decode = seconds_since(start);
+  return result;
+}
+
+std::vector<float> prompt_logits(LanguageModel& model, std::span<const std::int32_t> prompt) {
+  check_prompt(model.config(), prompt, 0);
+  const TapeScope none(nullptr);
+  return model.logits(row(prompt)).to_floats();
+}
+
+}  // namespace zeepo

@@ -1,0 +1,35 @@
+// Text from a model, token by token, each position computed once.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "zeepo/infer/sampling.h"
+#include "zeepo/model/language_model.h"
+
+namespace zeepo {
+
+struct GenerateOptions {
+  std::int64_t max_new_tokens = 64;
+  Sampling sampling;
+  std::vector<std::int32_t> stop;  // tokens that end the text; the one met is the last of the result
+};
+
+struct Generation {
+  std::vector<std::int32_t> ids;  // new tokens
+  double seconds_prefill = 0, seconds_decode = 0;
+};
+
+// Needs an engine attached to the model and its device in scope. `on_token` sees each new token at once. Throws Error for
+// an empty prompt, ids outside the vocabulary, and more positions than the model has.
+Generation generate(LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
+                    const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token);
+
+// Logits of every position of the prompt.   (tokens, vocab), row by row
+std::vector<float> prompt_logits(LanguageModel& model, std::span<const std::int32_t> prompt);
+
+// Throws as generate() would, before any memory is taken.
+void check_prompt(const ModelConfig& config, std::span<const std::int32_t> prompt, std::int64_t new_tokens);
+
+}  // namespace zeepo

@@ -1,0 +1,42 @@
+#include "zeepo/train/options.h"
+
+#include <cmath>
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+void at_least(const char* option, std::int64_t value, std::int64_t least) {
+  if (value < least) throw UsageError("train: {} {}: must be at least {}", option, value, least);
+}
+
+void in_range(const char* option, double value, double least, double below) {
+  if (!(value >= least && value < below))
+    throw UsageError("train: {} {}: must be at least {} and below {}", option, value, least, below);
+}
+
+void not_negative(const char* option, double value) {
+  if (!(value >= 0) || std::isinf(value)) throw UsageError("train: {} {}: must be a number, 0 or more", option, value);
+}
+
+}  // namespace
+
+void check(const TrainOptions& options) {
+  at_least("--seq-len", options.seq_len, 0);
+  at_least("--micro-batch", options.micro_batch, 1);
+  at_least("--grad-accum", options.grad_accum, 1);
+  at_least("--steps", options.steps, 0);
+  at_least("--warmup", options.schedule.warmup, 0);
+  not_negative("--lr", options.schedule.lr);
+  not_negative("--lr-end", options.schedule.lr_end);
+  not_negative("--clip", options.clip);
+  not_negative("--weight-decay", options.optimizer.weight_decay);
+  not_negative("--eps", options.optimizer.eps);
+  in_range("--betas", options.optimizer.beta1, 0, 1);
+  in_range("--betas", options.optimizer.beta2, 0, 1);
+  in_range("--momentum", options.optimizer.momentum, 0, 1);
+  if (options.dropout) in_range("--dropout", *options.dropout, 0, 1);
+}
+
+}  // namespace zeepo

@@ -1,0 +1,44 @@
+// What one training run is asked to do. Defaults are those of `zeepo train`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "zeepo/data/sampler.h"
+#include "zeepo/optim/schedule.h"
+#include "zeepo/zero/engine.h"
+
+namespace zeepo {
+
+struct TrainOptions {
+  std::filesystem::path model;
+  bool from_scratch = false;
+  std::filesystem::path data;
+
+  std::int64_t seq_len = 0;  // 0: 1024, or what the model has positions for
+  std::int64_t micro_batch = 1, grad_accum = 1;
+  std::int64_t steps = 0;  // 0: once through the data
+  Order order = Order::shuffled;
+  std::uint64_t seed = 0;
+  int threads = 0;
+
+  OptimizerOptions optimizer;
+  Schedule schedule;
+  Decay decay = Decay::all;
+  float clip = 1.0f;
+  std::optional<float> dropout;  // instead of the three that config.json gives
+  DType dtype = DType::f32;
+  bool activation_checkpointing = false;
+  std::int64_t device_bytes = 0;  // 0: what the machine has
+
+  std::string log;  // JSON lines: a path, "-" for stdout, empty for none
+  std::filesystem::path output;
+  std::optional<DType> output_dtype;  // else the run's
+};
+
+// Throws UsageError for a value out of range, naming the option.
+void check(const TrainOptions& options);
+
+}  // namespace zeepo

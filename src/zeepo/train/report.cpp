@@ -1,0 +1,87 @@
+#include "zeepo/train/report.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+// JSON has no infinity and no NaN: they are written as null.
+nlohmann::ordered_json number(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+
+std::string duration(double seconds) {
+  const auto total = static_cast<std::int64_t>(seconds + 0.5);
+  if (total < 60) return fmt::format("{} s", total);
+  if (total < 3600) return fmt::format("{} min {:02} s", total / 60, total % 60);
+  return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
+}
+
+}  // namespace
+
+EventLog::EventLog(const std::string& target) : target_(target) {
+  if (target.empty()) return;
+  file_ = target == "-" ? stdout : std::fopen(target.c_str(), "we");
+  if (!file_) throw Error("--log {}: cannot create it: {}", target, std::strerror(errno));
+}
+
+EventLog::~EventLog() {
+  if (file_ && file_ != stdout) std::fclose(file_);
+}
+
+void EventLog::write(const nlohmann::ordered_json& event) {
+  if (!file_) return;
+  const std::string line = event.dump() + "\n";
+  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0)
+    throw Error("--log {}: cannot write: {}", target_, std::strerror(errno));
+}
+
+nlohmann::ordered_json to_json(const StepReport& report) {
+  nlohmann::ordered_json event{{"event", "step"},
+                               {"step", report.step},
+                               {"loss", number(report.result.loss)},
+                               {"grad_norm", number(report.result.grad_norm)},
+                               {"lr", report.lr},
+                               {"tokens", report.tokens},
+                               {"seconds", report.seconds},
+                               {"tokens_per_second", report.tokens_per_second},
+                               {"tflops", report.tflops},
+                               {"stall_seconds", {{"gather", 0.0}, {"host", 0.0}, {"nvme", 0.0}, {"step", 0.0}}}};
+  if (report.result.loss_scale != 1) {
+    event["loss_scale"] = report.result.loss_scale;
+    event["skipped"] = report.result.skipped;
+  }
+  return event;
+}
+
+Progress::Progress(std::int64_t steps)
+    : steps_(steps), terminal_(::isatty(STDERR_FILENO) != 0), start_(std::chrono::steady_clock::now()) {}
+
+Progress::~Progress() {
+  if (open_line_) std::fputc('\n', stderr);
+}
+
+void Progress::step(const StepReport& report) {
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  const double left = elapsed.count() / static_cast<double>(report.step) * static_cast<double>(steps_ - report.step);
+  std::string line = fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s", report.step, steps_,
+                                 report.result.loss, report.result.grad_norm, report.lr, report.tokens_per_second);
+  if (report.result.skipped) line += fmt::format("  skipped: overflow at loss scale {:.0f}", report.result.loss_scale);
+  if (report.step < steps_) line += fmt::format("  {} left", duration(left));
+  if (terminal_) {
+    fmt::print(stderr, "\r\x1b[K{}", line);
+    std::fflush(stderr);
+    open_line_ = true;
+  } else {
+    fmt::print(stderr, "{}\n", line);
+  }
+}
+
+}  // namespace zeepo

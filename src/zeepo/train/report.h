@@ -1,0 +1,50 @@
+// What a run tells: JSON lines for programs, lines or one moving line for people.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "zeepo/zero/engine.h"
+
+namespace zeepo {
+
+// Events as JSON lines, each complete in the file before the next step starts.
+class EventLog {
+ public:
+  // A path, "-" for stdout, empty for nothing. Throws Error when the file cannot be made.
+  explicit EventLog(const std::string& target);
+  ~EventLog();
+  EventLog(const EventLog&) = delete;
+  EventLog& operator=(const EventLog&) = delete;
+  void write(const nlohmann::ordered_json& event);
+
+ private:
+  std::string target_;
+  std::FILE* file_ = nullptr;
+};
+
+struct StepReport {
+  std::int64_t step, tokens;
+  StepResult result;
+  double lr, seconds, tokens_per_second, tflops;
+};
+nlohmann::ordered_json to_json(const StepReport& report);
+
+// On a terminal one line that is written over, with the time left; elsewhere a line a step. To stderr.
+class Progress {
+ public:
+  explicit Progress(std::int64_t steps);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void step(const StepReport& report);
+
+ private:
+  std::int64_t steps_;
+  bool terminal_, open_line_ = false;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace zeepo

@@ -1,0 +1,46 @@
+// One training run on a language model, from a Hugging Face directory to a Hugging Face directory.
+#pragma once
+
+#include <memory>
+
+#include "zeepo/data/token_data.h"
+#include "zeepo/model/language_model.h"
+#include "zeepo/train/options.h"
+#include "zeepo/train/report.h"
+#include "zeepo/zero/session.h"
+
+namespace zeepo {
+
+class Trainer {
+ public:
+  // Reads the configuration, opens the data and checks that both fit the options: what is wrong is said before any work.
+  explicit Trainer(TrainOptions options);
+  void run();
+
+ private:
+  struct Batch {
+    std::vector<std::int32_t> ids, targets;
+  };
+  struct Plan {
+    Usage peak;              // of the device tier, over a whole step
+    std::size_t arena_bytes;  // what the tier must hold for it
+  };
+
+  EngineOptions engine_options() const;
+  // One step with shapes only.
+  Plan plan_memory();
+  Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
+  void micro_step(Engine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step);
+  StepReport train_step(Engine& engine, std::int64_t step);
+  void announce(const Plan& plan, EventLog& log) const;
+  void summarise(const Engine& engine, Session& session, const StepReport& last, EventLog& log) const;
+  void save(const Engine& engine) const;
+
+  TrainOptions options_;
+  ModelConfig config_;
+  std::unique_ptr<LanguageModel> model_;
+  std::optional<TokenFile> data_;
+  std::int64_t samples_ = 0;
+};
+
+}  // namespace zeepo

@@ -1,0 +1,19 @@
+// Where a rank's bytes were, for people and for programs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "zeepo/memory/tier.h"
+#include "zeepo/zero/session.h"
+
+namespace zeepo {
+
+// "params 1.20 MiB, grads 1.20 MiB": the kinds that are not zero.
+std::string describe(const Usage& usage);
+// {"params":..,"grads":..,...,"total":..}
+nlohmann::ordered_json to_json(const Usage& usage);
+// One element of the summary's "ranks": peaks by tier and kind, bytes sent, copied, read and written.
+nlohmann::ordered_json rank_report(Session& session);
+
+}  // namespace zeepo

@@ -1,0 +1,42 @@
+// One rank: its threads, its device with the memory and the stream, its place among the ranks. Tensors can be made on
+// the thread that holds a Session, and must be gone before it is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "zeepo/base/thread_pool.h"
+#include "zeepo/comm/communicator.h"
+#include "zeepo/memory/arena_tier.h"
+#include "zeepo/tensor/device.h"
+
+namespace zeepo {
+
+class Session {
+ public:
+  struct Options {
+    int threads = 0;                // 0: see choose_threads
+    std::int64_t device_bytes = 0;  // budget of the device tier; 0: what the machine has
+  };
+
+  // A session that computes.
+  explicit Session(const Options& options);
+  // A session that runs everything dry: shapes and addresses, no memory and no arithmetic, on threads of nobody.
+  static Session dry();
+
+  ArenaTier& memory() { return *memory_; }
+  Stream& compute() { return *compute_; }
+  Communicator& communicator() { return *communicator_; }
+  int threads() const { return pool_ ? pool_->threads() : 0; }
+
+ private:
+  Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory);
+
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<ArenaTier> memory_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<DeviceScope> scope_;
+};
+
+}  // namespace zeepo
