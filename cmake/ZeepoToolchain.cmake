@@ -13,3 +13,6 @@ if(ZEEPO_SANITIZE)
   add_compile_options(-fsanitize=${ZEEPO_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${ZEEPO_SANITIZE})
 endif()
+if(ZEEPO_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # the fuzzer is guided by what the libraries reach, not only the target
+endif()
