@@ -82,11 +82,11 @@ const AddedTokenSearch::Entry* AddedTokenSearch::longest_at(std::string_view tex
   for (std::size_t depth = 1; low < high; ++depth) {
     if (entries_[low].token.form.size() == depth) longest = &entries_[low++];
     if (at + depth >= text.size()) break;
-    const auto byte_at = [&](const Entry& entry) { return static_cast<unsigned char>(entry.token.form[depth]); };
-    const auto same = std::ranges::equal_range(entries_.begin() + low, entries_.begin() + high,
-                                               static_cast<unsigned char>(text[at + depth]), {}, byte_at);
-    low = static_cast<std::uint32_t>(same.begin() - entries_.begin());
-    high = static_cast<std::uint32_t>(same.end() - entries_.begin());
+    const auto next = static_cast<unsigned char>(text[at + depth]);
+    const auto byte_of = [depth](const Entry& entry) { return static_cast<unsigned char>(entry.token.form[depth]); };
+    const auto first = entries_.begin() + low, last = entries_.begin() + high;
+    low = static_cast<std::uint32_t>(std::ranges::lower_bound(first, last, next, {}, byte_of) - entries_.begin());
+    high = static_cast<std::uint32_t>(std::ranges::upper_bound(first, last, next, {}, byte_of) - entries_.begin());
   }
   return longest;
 }

@@ -13,7 +13,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::uint32_t kMatchLimit = 50'000'000;
+constexpr std::uint32_t kMatchLimit = 10'000'000;
 constexpr std::uint32_t kHeapLimitKib = 256 * 1024;
 constexpr std::size_t kJitStackBytes = std::size_t{8} << 20;
 constexpr std::size_t kLongestExpression = 64 * 1024;
