@@ -74,9 +74,9 @@ TEST(LayerNorm, MatchesDoubles) {
           const auto row = static_cast<std::size_t>(i / n);
           const double value = exact.y[static_cast<std::size_t>(i)];
           // x − mean keeps the rounding of a mean of about 3
-          const double error = allowed_error(dtype, value, 2e-6) + 2e-6 * exact.rstd[row] * std::abs(weight[i % n]);
+          const double error = allowed_error(dtype, value, 2e-6) + 5e-6 * exact.rstd[row] * std::abs(weight[i % n]);
           ASSERT_NEAR(y[i], value, error) << name_of(dtype) << " n " << n;
-          ASSERT_NEAR(mean[i / n], exact.mean[row], 2e-6 * 3);
+          ASSERT_NEAR(mean[i / n], exact.mean[row], 5e-6 * 3);
           ASSERT_NEAR(rstd[i / n], exact.rstd[row], 2e-5 * exact.rstd[row]);
         }
       }
