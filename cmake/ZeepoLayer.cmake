@@ -1,8 +1,12 @@
-# zeepo_layer(NAME [below...] [PRIVATE libs...]): one folder of src/zeepo as one static library.
+include(GoogleTest)
+
+# Code that reads what strangers wrote: in a build with fuzz targets, these layers tell the fuzzer where they have been.
+set(ZEEPO_FUZZED_LAYERS base model data)
+
+# zeepo_layer(NAME LAYERS below... LIBRARIES libs... BACKENDS folders...): one folder of src/zeepo as one static library.
 #
-# The names after NAME are the layers it may include; the link list is the layer table of docs/tour.md. Sources are all
-# .cpp files of the folder and of the backend folders named in BACKENDS. Each layer gets its own include directory
-# view: headers are included as <zeepo/folder/file.h>.
+# LAYERS are those it may include; these lists are the layer table of docs/tour.md. Sources are all .cpp files of the
+# folder and of the backend folders named in BACKENDS. Headers are included as "zeepo/folder/file.h".
 function(zeepo_layer name)
   cmake_parse_arguments(LAYER "" "" "LAYERS;LIBRARIES;BACKENDS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
@@ -13,6 +17,9 @@ function(zeepo_layer name)
   if(sources)
     add_library(zeepo_${name} STATIC ${sources})
     set(scope PUBLIC)
+    if(ZEEPO_FUZZ AND name IN_LIST ZEEPO_FUZZED_LAYERS)
+      target_compile_options(zeepo_${name} PRIVATE -fsanitize=fuzzer-no-link)
+    endif()
   else()
     add_library(zeepo_${name} INTERFACE)
     set(scope INTERFACE)
@@ -24,7 +31,7 @@ function(zeepo_layer name)
   target_link_libraries(zeepo_${name} ${scope} ${LAYER_LIBRARIES})
 endfunction()
 
-# zeepo_test(FOLDER layers...): tests/FOLDER/*_test.cpp as one program, found by CTest case by case.
+# zeepo_test(FOLDER layers...): tests/FOLDER/*_test.cpp as one program, found by CTest case by case as FOLDER/Suite.Case.
 function(zeepo_test folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
   if(NOT sources)
@@ -37,10 +44,14 @@ function(zeepo_test folder)
     target_link_libraries(test_${folder} PRIVATE zeepo_${layer})
   endforeach()
   target_link_libraries(test_${folder} PRIVATE GTest::gtest_main)
-  add_test(NAME ${folder} COMMAND test_${folder})
+  add_dependencies(tests test_${folder})
+  gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}/ DISCOVERY_MODE PRE_TEST
+                       PROPERTIES TIMEOUT 300 ENVIRONMENT "${ZEEPO_TEST_ENVIRONMENT}")
 endfunction()
 
-# zeepo_fuzz(NAME layers...): fuzz/NAME.cpp as a libFuzzer target.
+# zeepo_fuzz(NAME layers...): fuzz/NAME.cpp as a libFuzzer target, run for a short time as the test fuzz/NAME.
+#
+# Inputs that reached new code are kept in the build directory; fuzz/corpus/NAME, where there is one, is where it starts.
 function(zeepo_fuzz name)
   add_executable(fuzz_${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/${name}.cpp)
   target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
@@ -48,4 +59,15 @@ function(zeepo_fuzz name)
   foreach(layer IN LISTS ARGN)
     target_link_libraries(fuzz_${name} PRIVATE zeepo_${layer})
   endforeach()
+  add_dependencies(tests fuzz_${name})
+  set(found ${CMAKE_BINARY_DIR}/corpus/${name})
+  file(MAKE_DIRECTORY ${found})
+  set(seeds ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name})
+  if(NOT EXISTS ${seeds})
+    set(seeds "")
+  endif()
+  add_test(NAME fuzz/${name}
+           COMMAND fuzz_${name} -max_total_time=${ZEEPO_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=4096 -print_final_stats=1
+                   -artifact_prefix=${CMAKE_BINARY_DIR}/found-${name}- ${found} ${seeds})
+  set_tests_properties(fuzz/${name} PROPERTIES LABELS fuzz TIMEOUT 300 ENVIRONMENT "${ZEEPO_TEST_ENVIRONMENT}")
 endfunction()
