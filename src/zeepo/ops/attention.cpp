@@ -123,7 +123,8 @@ Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions o
   return y;
 }
 
-Tensor attention(const Tensor& qkv, const HeadLayout& layout, const AttentionOptions& options, LayerCache& cache) {
+Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerCache& cache) {
+  options.dropout = 0;  // a cache is for generation
   const auto heads = split(qkv, layout);
   const std::int64_t batch = qkv.shape()[0], time = qkv.shape()[1], length = cache.length + time;
   if (cache.keys.shape()[0] != batch || length > cache.keys.shape()[1])
