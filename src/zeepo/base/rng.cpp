@@ -15,6 +15,33 @@ std::uint64_t scramble(std::uint64_t x) {  // splitmix64's finaliser
 
 float unit_interval(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
+// Numbers 4·block to 4·block + 3 of a stream.
+std::array<float, 4> uniform_block(RngKey key, std::uint64_t block) {
+  const auto bits = philox(key, block);
+  return {unit_interval(bits[0]), unit_interval(bits[1]), unit_interval(bits[2]), unit_interval(bits[3])};
+}
+
+std::array<float, 4> normal_block(RngKey key, std::uint64_t block) {  // Box and Muller's pairs
+  const auto u = uniform_block(key, block);
+  std::array<float, 4> result;
+  for (std::size_t pair = 0; pair < 4; pair += 2) {
+    const float radius = std::sqrt(-2.0f * std::log(1.0f - u[pair]));
+    const float angle = 2.0f * std::numbers::pi_v<float> * u[pair + 1];
+    result[pair] = radius * std::cos(angle);
+    result[pair + 1] = radius * std::sin(angle);
+  }
+  return result;
+}
+
+template <class Block>
+void fill(RngKey key, std::uint64_t begin, std::span<float> out, Block block) {
+  for (std::size_t done = 0; done < out.size();) {
+    const std::uint64_t i = begin + done;
+    const auto values = block(key, i / 4);
+    for (std::size_t lane = i % 4; lane < 4 && done < out.size(); ++lane) out[done++] = values[lane];
+  }
+}
+
 }  // namespace
 
 RngKey mix(RngKey key, std::uint64_t salt) { return {scramble(key.value ^ scramble(salt))}; }
@@ -40,14 +67,12 @@ std::array<std::uint32_t, 4> philox(RngKey key, std::uint64_t counter) {
   return c;
 }
 
-float uniform(RngKey key, std::uint64_t i) { return unit_interval(philox(key, i / 4)[i % 4]); }
+float uniform(RngKey key, std::uint64_t i) { return uniform_block(key, i / 4)[i % 4]; }
 
-float normal(RngKey key, std::uint64_t i) {
-  const auto bits = philox(key, i / 2);
-  const float u = 1.0f - unit_interval(bits[0]);  // in (0, 1]
-  const float angle = 2.0f * std::numbers::pi_v<float> * unit_interval(bits[1]);
-  const float radius = std::sqrt(-2.0f * std::log(u));
-  return radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
-}
+float normal(RngKey key, std::uint64_t i) { return normal_block(key, i / 4)[i % 4]; }
+
+void fill_uniform(RngKey key, std::uint64_t begin, std::span<float> out) { fill(key, begin, out, uniform_block); }
+
+void fill_normal(RngKey key, std::uint64_t begin, std::span<float> out) { fill(key, begin, out, normal_block); }
 
 }  // namespace zeepo

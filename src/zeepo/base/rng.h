@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace zeepo {
@@ -22,5 +23,8 @@ std::array<std::uint32_t, 4> philox(RngKey key, std::uint64_t counter);
 // The i-th number of a stream. uniform is in [0, 1); normal has mean 0 and deviation 1.
 float uniform(RngKey key, std::uint64_t i);
 float normal(RngKey key, std::uint64_t i);
+// Numbers [begin, begin + out.size()) of a stream: the same values, faster than one by one.
+void fill_uniform(RngKey key, std::uint64_t begin, std::span<float> out);
+void fill_normal(RngKey key, std::uint64_t begin, std::span<float> out);
 
 }  // namespace zeepo

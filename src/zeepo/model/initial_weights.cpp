@@ -7,22 +7,32 @@
 
 namespace zeepo {
 
-WeightSource random_weights(std::uint64_t seed) {
+WeightSource random_weights(std::uint64_t seed, ThreadPool* pool) {
   const RngKey run = mix(RngKey{seed}, "weights");
-  return [run](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
+  return [run, pool](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
     const RngKey key = mix(run, slice.name);
     const Init& init = slice.parameter->init();
-    auto i = static_cast<std::uint64_t>(begin);
-    switch (init.kind) {
-      case Init::Kind::zeros: std::ranges::fill(out, 0.0f); break;
-      case Init::Kind::ones: std::ranges::fill(out, 1.0f); break;
-      case Init::Kind::normal:
-        for (float& value : out) value = init.scale * normal(key, i++);
-        break;
-      case Init::Kind::uniform:
-        for (float& value : out) value = init.scale * (2 * uniform(key, i++) - 1);
-        break;
-    }
+    const auto fill = [&](std::int64_t from, std::int64_t to) {
+      const auto part = out.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
+      const auto first = static_cast<std::uint64_t>(begin + from);
+      switch (init.kind) {
+        case Init::Kind::zeros: std::ranges::fill(part, 0.0f); break;
+        case Init::Kind::ones: std::ranges::fill(part, 1.0f); break;
+        case Init::Kind::normal:
+          fill_normal(key, first, part);
+          for (float& value : part) value *= init.scale;
+          break;
+        case Init::Kind::uniform:
+          fill_uniform(key, first, part);
+          for (float& value : part) value = init.scale * (2 * value - 1);
+          break;
+      }
+    };
+    const auto elements = static_cast<std::int64_t>(out.size());
+    if (pool)
+      pool->for_range(elements, 1 << 14, fill);
+    else
+      fill(0, elements);
   };
 }
 

@@ -1,6 +1,7 @@
 // Where a run's first weights come from.
 #pragma once
 
+#include "zeepo/base/thread_pool.h"
 #include "zeepo/model/config.h"
 #include "zeepo/model/weight_files.h"
 #include "zeepo/nn/weight_source.h"
@@ -8,8 +9,8 @@
 namespace zeepo {
 
 // Drawn from the seed: each named weight has its own stream of numbers, so that the values do not depend on how the
-// model is cut.
-WeightSource random_weights(std::uint64_t seed);
+// model is cut. Uses the pool's threads, if one is given.
+WeightSource random_weights(std::uint64_t seed, ThreadPool* pool = nullptr);
 
 // Read from a model directory, checked against what the model needs. Borrows `files`.
 WeightSource stored_weights(const ModelConfig& config, const std::vector<WeightSlice>& slices, const WeightFiles& files);

@@ -80,7 +80,7 @@ void Trainer::run() {
                 format_size(static_cast<std::int64_t>(plan.arena_bytes)), describe(plan.peak),
                 format_size(static_cast<std::int64_t>(session.memory().budget_bytes())));
   Engine engine(*model_, session.communicator(), engine_options());
-  engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed));
+  engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.memory().restart_peak();
 
   StepReport last{};

@@ -27,7 +27,7 @@ class Session {
   ArenaTier& memory() { return *memory_; }
   Stream& compute() { return *compute_; }
   Communicator& communicator() { return *communicator_; }
-  int threads() const { return pool_ ? pool_->threads() : 0; }
+  ThreadPool* pool() { return pool_.get(); }  // null in a dry session
 
  private:
   Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory);
