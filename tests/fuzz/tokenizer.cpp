@@ -45,7 +45,11 @@ std::string document_of(const std::string& kind, const std::string& part) {
   json document = sound();
   json value = json::parse(part, nullptr, false);
   json& split = document["pre_tokenizer"]["pretokenizers"][0];
-  switch (kind[0]) {
+  constexpr const char* kBehaviors[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"};
+  if (kind.size() > 1) split["behavior"] = kBehaviors[static_cast<unsigned char>(kind[1]) % 5];
+  if (kind.size() > 2) split["invert"] = kind[2] % 2 == 0;
+  if (kind.size() > 3) document["normalizer"] = {{"type", "NFC"}};
+  switch (kind[0]) {  // last: it may replace what `split` refers to
     case 'r': split["pattern"]["Regex"] = part; break;
     case 's': split["pattern"] = {{"String", part}}; break;
     case 'a': document["added_tokens"] = value; break;
@@ -55,10 +59,6 @@ std::string document_of(const std::string& kind, const std::string& part) {
     case 'd': document["decoder"] = value; break;
     default: document["model"] = value;
   }
-  constexpr const char* kBehaviors[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"};
-  if (kind.size() > 1) split["behavior"] = kBehaviors[static_cast<unsigned char>(kind[1]) % 5];
-  if (kind.size() > 2) split["invert"] = kind[2] % 2 == 0;
-  if (kind.size() > 3) document["normalizer"] = {{"type", "NFC"}};
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

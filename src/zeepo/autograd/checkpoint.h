@@ -1,5 +1,5 @@
-// Activation checkpointing: keep the input of a piece of a model instead of everything inside it, and run it again in the
-// backward pass.
+// Activation checkpointing: keep the input of a piece of a model instead of everything inside it, and run it again in
+// the backward pass.
 #pragma once
 
 #include <functional>

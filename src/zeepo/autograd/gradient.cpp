@@ -42,12 +42,12 @@ Gradient::Target Leaf::target() {
 }
 
 void Leaf::add(const Tensor& contribution) {
-  const auto [sum, write] = target();
+  const auto to = target();
   launch([&](auto& s) {
-    if (write == Write::add)
-      zeepo::add(s, sum.view(), contribution.view(), sum.view());
+    if (to.write == Write::add)
+      zeepo::add(s, to.tensor.view(), contribution.view(), to.tensor.view());
     else
-      copy(s, contribution.view(), sum.view());
+      copy(s, contribution.view(), to.tensor.view());
   });
 }
 

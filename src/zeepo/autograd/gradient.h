@@ -1,7 +1,7 @@
 // The gradient of one value during a backward pass.
 //
-// Every use of the value adds its contribution, in the order of the pass. The first one is kept as it is; a later one is
-// added in place when nobody else shares the memory, else into a new tensor. An op that can add by itself (a matrix
+// Every use of the value adds its contribution, in the order of the pass. The first one is kept as it is; a later one
+// is added in place when nobody else shares the memory, else into a new tensor. An op that can add by itself (a matrix
 // product) asks for target() and writes there.
 #pragma once
 
@@ -42,8 +42,8 @@ inline Gradient::Target target_of(const std::shared_ptr<Gradient>& gradient) {
 }
 
 // The gradient of a parameter, and the parameter's value. The value may come and go between forward and backward pass
-// (a sharded parameter is gathered anew), so ops look it up here when they need it. Memory for the gradient is asked for
-// when the first op writes it.
+// (a sharded parameter is gathered anew), so ops look it up here when they need it. Memory for the gradient is asked
+// for when the first op writes it.
 class Leaf final : public Gradient {
  public:
   // Gives the memory in which this parameter's gradient is summed, and how the first writer is to write it.

@@ -1,5 +1,5 @@
-// Where this thread stands in its stream of random choices (dropout), and whether it makes any. A checkpointed piece that
-// runs again starts from the state of its first run.
+// Where this thread stands in its stream of random choices (dropout), and whether it makes any. A checkpointed piece
+// that runs again starts from the state of its first run.
 #pragma once
 
 #include <cstdint>

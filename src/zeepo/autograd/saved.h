@@ -1,4 +1,5 @@
-// Values kept from the forward for the backward pass. All of them go through one SaveHook, which decides where they wait.
+// Values kept from the forward for the backward pass. All of them go through one SaveHook, which decides where they
+// wait.
 #pragma once
 
 #include <functional>

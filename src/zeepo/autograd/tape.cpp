@@ -27,7 +27,8 @@ Tensor writable(Tensor t) {
 Tape* Tape::current() { return current_tape; }
 
 Tape* Tape::recording(std::initializer_list<const Tensor*> inputs) {
-  const bool any = std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return wanted_gradient(*t) != nullptr; });
+  const bool any =
+      std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return wanted_gradient(*t) != nullptr; });
   return any ? current_tape : nullptr;
 }
 

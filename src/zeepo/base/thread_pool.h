@@ -2,8 +2,8 @@
 //
 // run(tasks, f) calls f(0) .. f(tasks-1), each once, in any order and on any thread, and returns when all are done.
 // Results must not depend on which thread ran what: a kernel cuts its work by shape, never by thread count, so that the
-// same input gives the same bits on any machine. An exception from a task is rethrown to the caller once all have ended.
-// One run at a time: calls come from one thread, and a task may not call run.
+// same input gives the same bits on any machine. An exception from a task is rethrown to the caller once all have
+// ended. One run at a time: calls come from one thread, and a task may not call run.
 #pragma once
 
 #include <atomic>

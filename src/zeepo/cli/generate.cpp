@@ -48,7 +48,8 @@ void check_options(const Options& options) {
   if (options.prompt.has_value() == !options.ids.empty())
     throw UsageError("generate: give the prompt as --prompt TEXT or as --ids 1,2,3");
   if (max_new_tokens < 0) throw UsageError("generate: --max-new-tokens {}: must be at least 0", max_new_tokens);
-  if (!(sampling.temperature >= 0)) throw UsageError("generate: --temperature {}: must be at least 0", sampling.temperature);
+  if (!(sampling.temperature >= 0))
+    throw UsageError("generate: --temperature {}: must be at least 0", sampling.temperature);
   if (sampling.top_k < 0) throw UsageError("generate: --top-k {}: must be at least 0", sampling.top_k);
   if (!(sampling.top_p > 0 && sampling.top_p <= 1))
     throw UsageError("generate: --top-p {}: must be above 0 and at most 1", sampling.top_p);
@@ -62,7 +63,8 @@ std::optional<Tokenizer> load_tokenizer(const Options& options) {
 }
 
 void save_logits(const std::filesystem::path& path, LanguageModel& model, const std::vector<std::int32_t>& prompt) {
-  SafetensorsWriter file(path, {{"logits", DType::f32, {static_cast<std::int64_t>(prompt.size()), model.config().vocab}}});
+  SafetensorsWriter file(path,
+                         {{"logits", DType::f32, {static_cast<std::int64_t>(prompt.size()), model.config().vocab}}});
   file.write(prompt_logits(model, prompt));
   file.commit();
 }
@@ -80,8 +82,10 @@ void plan_memory(LanguageModel& model, const Options& options, DType dtype, cons
   }
   const auto bytes = static_cast<std::int64_t>(session.memory().high_water());
   if (bytes > budget_bytes)
-    throw Error("generate: the model and its cache need {} of memory ({}), the budget is {}; try --dtype bf16 or a lower "
-                "--max-new-tokens", format_size(bytes), describe(session.memory().peak()), format_size(budget_bytes));
+    throw Error(
+        "generate: the model and its cache need {} of memory ({}), the budget is {}; try --dtype bf16 or a lower "
+        "--max-new-tokens",
+        format_size(bytes), describe(session.memory().peak()), format_size(budget_bytes));
 }
 
 void run(Options options) {
@@ -141,7 +145,8 @@ void run(Options options) {
 }  // namespace
 
 void add_generate(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("generate", "Continue a prompt with a model from a Hugging Face directory");
+  CLI::App* command =
+      program.add_subcommand("generate", "Continue a prompt with a model from a Hugging Face directory");
   const auto options = std::make_shared<Options>();
   auto& sampling = options->generate.sampling;
   command->add_option("--model", options->model, "A Hugging Face directory: config.json, safetensors, tokenizer.json")

@@ -121,7 +121,7 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t rank, const cha
 }  // namespace
 
 IdxArray parse_idx(std::span<const std::byte> bytes, const std::string& name) {
-  constexpr std::int64_t kStep = std::int64_t{16} << 20;
+  constexpr std::int64_t kStep = std::int64_t{1} << 20;
   Source source(bytes, name);
   IdxArray array{read_extents(source, name), {}};
   std::int64_t elements = 1;

@@ -25,11 +25,7 @@ struct BasicView {
     else
       return static_cast<T*>(data);
   }
-  operator BasicView<const void>() const
-    requires(!std::is_const_v<Void>)
-  {
-    return {data, dtype, shape};
-  }
+  operator BasicView<const void>() const requires(!std::is_const_v<Void>) { return {data, dtype, shape}; }
 };
 
 using View = BasicView<void>;

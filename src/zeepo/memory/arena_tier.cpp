@@ -25,8 +25,8 @@ std::string describe(const Usage& usage) {
 ArenaTier::ArenaTier(std::string name, std::size_t budget_bytes, Backing backing)
     : Tier(std::move(name)), arena_(budget_bytes) {
   if (backing == Backing::none || arena_.capacity() == 0) return;
-  void* memory = ::mmap(nullptr, arena_.capacity(), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      ::mmap(nullptr, arena_.capacity(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
     throw Error("{} memory: cannot reserve {}: {}; lower --memory", this->name(),
                 format_size(static_cast<std::int64_t>(arena_.capacity())), std::strerror(errno));
@@ -42,10 +42,11 @@ ArenaTier::~ArenaTier() {
 Block ArenaTier::allocate(std::size_t bytes, Kind kind) {
   const auto offset = arena_.take(bytes);
   if (!offset)
-    throw Error("{} memory: {} more for {} do not fit in the budget of {}; held: {}. Raise --memory {}=, or lower "
-                "--micro-batch or --seq-len",
-                name(), format_size(static_cast<std::int64_t>(bytes)), name_of(kind),
-                format_size(static_cast<std::int64_t>(arena_.capacity())), describe(current()), name());
+    throw Error(
+        "{} memory: {} more for {} do not fit in the budget of {}; held: {}. Raise --memory {}=, or lower "
+        "--micro-batch or --seq-len",
+        name(), format_size(static_cast<std::int64_t>(bytes)), name_of(kind),
+        format_size(static_cast<std::int64_t>(arena_.capacity())), describe(current()), name());
   return lease(base_ ? base_ + *offset : nullptr, *offset, bytes, kind);
 }
 

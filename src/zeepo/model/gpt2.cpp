@@ -73,8 +73,8 @@ class Gpt2::Block final : public Module {
       const Tensor qkv = qkv_(norm1_(input));  // (B, T, 3C)
       const Tensor mixed = cache ? attention(qkv, heads_, attention_, cache->layers[layer_])
                                  : attention(qkv, heads_, attention_);  // (B, T, C)
-      const auto [sum, normalised] = add_layer_norm(input, dropout(output_(mixed), dropout_), norm2_.weight(),
-                                                    norm2_.bias(), norm2_.eps());
+      const auto [sum, normalised] =
+          add_layer_norm(input, dropout(output_(mixed), dropout_), norm2_.weight(), norm2_.bias(), norm2_.eps());
       return add(sum, dropout(down_(activate(up_(normalised), activation_)), dropout_));
     });
   }

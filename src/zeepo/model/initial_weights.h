@@ -13,6 +13,7 @@ namespace zeepo {
 WeightSource random_weights(std::uint64_t seed, ThreadPool* pool = nullptr);
 
 // Read from a model directory, checked against what the model needs. Borrows `files`.
-WeightSource stored_weights(const ModelConfig& config, const std::vector<WeightSlice>& slices, const WeightFiles& files);
+WeightSource stored_weights(const ModelConfig& config, const std::vector<WeightSlice>& slices,
+                            const WeightFiles& files);
 
 }  // namespace zeepo

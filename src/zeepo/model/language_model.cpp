@@ -71,9 +71,8 @@ LanguageModel::Head::Head(const ModelConfig& config, const std::string& norm_nam
 }
 
 Tensor LanguageModel::Head::loss(const Tensor& x, const Tensor& targets) {
-  return visit(x, [this, targets](const Tensor& input) {
-    return head_cross_entropy((*norm_)(input), *weight_, targets);
-  });
+  return visit(x,
+               [this, targets](const Tensor& input) { return head_cross_entropy((*norm_)(input), *weight_, targets); });
 }
 
 Tensor LanguageModel::Head::logits(const Tensor& x) {

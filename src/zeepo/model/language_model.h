@@ -1,5 +1,5 @@
-// A causal language model: token ids in, a loss or logits out. The same source runs resident, sharded, offloaded, trained
-// or served; nothing here knows which.
+// A causal language model: token ids in, a loss or logits out. The same source runs resident, sharded, offloaded,
+// trained or served; nothing here knows which.
 #pragma once
 
 #include <memory>

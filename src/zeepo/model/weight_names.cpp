@@ -29,7 +29,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::for
 // Up to three names, and how many more there are.
 std::string some_of(const std::vector<std::string>& names) {
   const std::size_t shown = std::min<std::size_t>(3, names.size());
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
   return text;
 }

@@ -46,7 +46,9 @@ Embedding::Embedding(std::int64_t vocab, std::int64_t width, float init_deviatio
 Tensor Embedding::forward(const Tensor& ids) { return embedding(ids, *weight_); }
 
 LayerNorm::LayerNorm(std::int64_t width, float eps)
-    : weight_(&parameter("weight", {width}, Init::ones())), bias_(&parameter("bias", {width}, Init::zeros())), eps_(eps) {}
+    : weight_(&parameter("weight", {width}, Init::ones())),
+      bias_(&parameter("bias", {width}, Init::zeros())),
+      eps_(eps) {}
 
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, *weight_, *bias_, eps_); }
 

@@ -1,5 +1,5 @@
-// A trainable array of a model: its name, shape and first values. The memory comes later, from the engine that trains or
-// runs the model (zero/), and may come and go.
+// A trainable array of a model: its name, shape and first values. The memory comes later, from the engine that trains
+// or runs the model (zero/), and may come and go.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,8 @@ struct Init {
 
 class Parameter {
  public:
-  // A part with a name of its own, as files know it: q, k and v of a fused projection. Parts follow one another and fill
-  // the parameter.
+  // A part with a name of its own, as files know it: q, k and v of a fused projection. Parts follow one another and
+  // fill the parameter.
   struct Slice {
     std::string name;
     Shape shape;

@@ -69,26 +69,26 @@ Tensor qk_norm(const Tensor& qkv, const HeadLayout& layout, const Tensor& query_
     copy_heads(s, from.v, to.v);
   });
   if (Tape* tape = Tape::recording({&qkv, &query_weight, &key_weight})) {
-    tape->record({&y}, [layout, dqkv = wanted_gradient(qkv), dquery_weight = wanted_gradient(query_weight),
-                        dkey_weight = wanted_gradient(key_weight), saved_qkv = tape->save(qkv),
-                        saved_query_weight = tape->save(query_weight), saved_key_weight = tape->save(key_weight),
-                        saved_query_rstd = tape->save(query_rstd),
-                        saved_key_rstd = tape->save(key_rstd)](std::span<Tensor> dy) {
-      const Tensor x = saved_qkv(), d(x.shape(), x.dtype());
-      const auto x_heads = split(x, layout), dy_heads = split(dy[0], layout), d_heads = split(d, layout);
-      const auto backward = [](Heads dy_part, Heads x_part, const Saved& weight, const Saved& rstd, Heads dx_part,
-                               const std::shared_ptr<Gradient>& dweight) {
-        const auto to_weight = target_of(dweight);
-        launch([&](auto& s) {
-          rms_norm_heads_backward(s, dy_part, x_part, weight().view(), rstd().view(), dx_part, to_weight.tensor.view(),
-                                  to_weight.write);
+    tape->record(
+        {&y}, [layout, dqkv = wanted_gradient(qkv), dquery_weight = wanted_gradient(query_weight),
+               dkey_weight = wanted_gradient(key_weight), saved_qkv = tape->save(qkv),
+               saved_query_weight = tape->save(query_weight), saved_key_weight = tape->save(key_weight),
+               saved_query_rstd = tape->save(query_rstd), saved_key_rstd = tape->save(key_rstd)](std::span<Tensor> dy) {
+          const Tensor x = saved_qkv(), d(x.shape(), x.dtype());
+          const auto x_heads = split(x, layout), dy_heads = split(dy[0], layout), d_heads = split(d, layout);
+          const auto backward = [](Heads dy_part, Heads x_part, const Saved& weight, const Saved& rstd, Heads dx_part,
+                                   const std::shared_ptr<Gradient>& dweight) {
+            const auto to_weight = target_of(dweight);
+            launch([&](auto& s) {
+              rms_norm_heads_backward(s, dy_part, x_part, weight().view(), rstd().view(), dx_part,
+                                      to_weight.tensor.view(), to_weight.write);
+            });
+          };
+          backward(dy_heads.q, x_heads.q, saved_query_weight, saved_query_rstd, d_heads.q, dquery_weight);
+          backward(dy_heads.k, x_heads.k, saved_key_weight, saved_key_rstd, d_heads.k, dkey_weight);
+          launch([&](auto& s) { copy_heads(s, dy_heads.v, d_heads.v); });
+          if (dqkv) dqkv->add(d);
         });
-      };
-      backward(dy_heads.q, x_heads.q, saved_query_weight, saved_query_rstd, d_heads.q, dquery_weight);
-      backward(dy_heads.k, x_heads.k, saved_key_weight, saved_key_rstd, d_heads.k, dkey_weight);
-      launch([&](auto& s) { copy_heads(s, dy_heads.v, d_heads.v); });
-      if (dqkv) dqkv->add(d);
-    });
   }
   return y;
 }
@@ -104,17 +104,16 @@ Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions o
   Tensor y({batch, time, layout.heads * layout.head_dim}, qkv.dtype());
   Tape* tape = Tape::recording({&qkv});
   const Tensor log_sums = tape ? Tensor({batch, layout.heads, time}) : Tensor();
-  launch([&](auto& s) {
-    attention(s, heads.q, heads.k, heads.v, all_heads(y, layout), log_sums.view(), options);
-  });
+  launch([&](auto& s) { attention(s, heads.q, heads.k, heads.v, all_heads(y, layout), log_sums.view(), options); });
   if (tape) {
     tape->record({&y}, [layout, options, dqkv = wanted_gradient(qkv), saved_qkv = tape->save(qkv),
                         saved_y = tape->save(y), saved_log_sums = tape->save(log_sums)](std::span<Tensor> dy) {
       const Tensor input = saved_qkv(), output = saved_y(), d(input.shape(), input.dtype());
       const auto in = split(input, layout), out = split(d, layout);
       launch([&](auto& s) {
-        attention_backward(s, {in.q, in.k, in.v, all_heads(output, layout), all_heads(dy[0], layout),
-                               saved_log_sums().view(), out.q, out.k, out.v},
+        attention_backward(s,
+                           {in.q, in.k, in.v, all_heads(output, layout), all_heads(dy[0], layout),
+                            saved_log_sums().view(), out.q, out.k, out.v},
                            options);
       });
       dqkv->add(d);

@@ -30,8 +30,8 @@ struct LayerCache {
   Tensor keys, values;
   std::int64_t length = 0;
 };
-// The same after a cached beginning, without dropout: qkv holds positions [cache.length, cache.length + T), which join the
-// cache.
+// The same after a cached beginning, without dropout: qkv holds positions [cache.length, cache.length + T), which join
+// the cache.
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerCache& cache);
 
 }  // namespace zeepo

@@ -28,8 +28,9 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
       const Tensor dinput = dx ? Tensor(input.shape(), input.dtype()) : Tensor();
       const auto weight_to = target_of(dweight), bias_to = target_of(dbias);
       launch([&](auto& s) {
-        conv2d_backward(s, {input.view(), saved_weight().view(), dy[0].view(), dinput.view(), weight_to.tensor.view(),
-                            bias_to.tensor.view(), room.view(), weight_to.write, bias_to.write},
+        conv2d_backward(s,
+                        {input.view(), saved_weight().view(), dy[0].view(), dinput.view(), weight_to.tensor.view(),
+                         bias_to.tensor.view(), room.view(), weight_to.write, bias_to.write},
                         options);
       });
       if (dx) dx->add(dinput);

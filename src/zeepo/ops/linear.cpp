@@ -25,21 +25,23 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightL
     const auto saved_weight = dx ? tape->save(weight) : Saved();
     tape->record({&y}, [=](std::span<Tensor> dy) {
       if (dx) {
-        const auto [target, write] = dx->target();
+        const auto to = dx->target();
         const auto b = out_in ? Transpose::no : Transpose::yes;
         launch([&](auto& s) {
-          matmul(s, dy[0].view(), saved_weight().view(), target.view(), {.b = b, .write = write});
+          matmul(s, dy[0].view(), saved_weight().view(), to.tensor.view(), {.b = b, .write = to.write});
         });
       }
       if (dweight) {
-        const auto [target, write] = dweight->target();
+        const auto to = dweight->target();
         const Tensor input = saved_x();
         const Tensor &a = out_in ? dy[0] : input, &b = out_in ? input : dy[0];
-        launch([&](auto& s) { matmul(s, a.view(), b.view(), target.view(), {.a = Transpose::yes, .write = write}); });
+        launch([&](auto& s) {
+          matmul(s, a.view(), b.view(), to.tensor.view(), {.a = Transpose::yes, .write = to.write});
+        });
       }
       if (dbias) {
-        const auto [target, write] = dbias->target();
-        launch([&](auto& s) { sum_rows(s, dy[0].view(), target.view(), write); });
+        const auto to = dbias->target();
+        launch([&](auto& s) { sum_rows(s, dy[0].view(), to.tensor.view(), to.write); });
       }
     });
   }

@@ -75,9 +75,9 @@ Tensor head_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& t
       if (dx) matmul(s, logits_part.view(), weight.view(), rows_of(dx_value, begin, n, width).view());
     });
     if (dweight) {
-      const auto [target, write] = dweight->target();
+      const auto to = dweight->target();
       launch([&](auto& s) {
-        matmul(s, logits_part.view(), x_part.view(), target.view(), {.a = Transpose::yes, .write = write});
+        matmul(s, logits_part.view(), x_part.view(), to.tensor.view(), {.a = Transpose::yes, .write = to.write});
       });
     }
   }

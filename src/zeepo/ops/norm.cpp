@@ -27,8 +27,8 @@ AddNorm add_norm(NormKind kind, const Tensor& x, const Tensor& delta, const Tens
   launch([&](auto& s) {
     const View sum_view = delta.defined() ? sum.view() : View{};
     if (layer)
-      layer_norm(s, {x.view(), delta.view(), weight.view(), bias.view(), eps, sum_view, y.view(), mean.view(),
-                     rstd.view()});
+      layer_norm(
+          s, {x.view(), delta.view(), weight.view(), bias.view(), eps, sum_view, y.view(), mean.view(), rstd.view()});
     else
       rms_norm(s, {x.view(), delta.view(), weight.view(), eps, sum_view, y.view(), rstd.view()});
   });
@@ -36,9 +36,9 @@ AddNorm add_norm(NormKind kind, const Tensor& x, const Tensor& delta, const Tens
   Tape* tape = Tape::recording({&x, &delta, &weight, &bias});
   if (!tape) return {sum, y};
   // Sends on the gradient of y, and that of the sum where it has other uses (dsum is undefined where not).
-  const auto backward = [layer, dx = wanted_gradient(x), ddelta = wanted_gradient(delta), dweight = wanted_gradient(weight),
-                         dbias = wanted_gradient(bias), saved_sum = tape->save(sum), saved_weight = tape->save(weight),
-                         saved_mean = layer ? tape->save(mean) : Saved(),
+  const auto backward = [layer, dx = wanted_gradient(x), ddelta = wanted_gradient(delta),
+                         dweight = wanted_gradient(weight), dbias = wanted_gradient(bias), saved_sum = tape->save(sum),
+                         saved_weight = tape->save(weight), saved_mean = layer ? tape->save(mean) : Saved(),
                          saved_rstd = tape->save(rstd)](const Tensor& dy, Tensor dsum) {
     if (dy.defined()) {
       const bool in_place = dx && !ddelta && !dsum.defined();
@@ -53,8 +53,8 @@ AddNorm add_norm(NormKind kind, const Tensor& x, const Tensor& delta, const Tens
       launch([&](auto& s) {
         if (layer)
           layer_norm_backward(s, {dy.view(), saved_sum().view(), saved_weight().view(), saved_mean().view(),
-                                  saved_rstd().view(), to.tensor.view(), weight_to.tensor.view(),
-                                  bias_to.tensor.view(), to.write, weight_to.write, bias_to.write});
+                                  saved_rstd().view(), to.tensor.view(), weight_to.tensor.view(), bias_to.tensor.view(),
+                                  to.write, weight_to.write, bias_to.write});
         else
           rms_norm_backward(s, {dy.view(), saved_sum().view(), saved_weight().view(), saved_rstd().view(),
                                 to.tensor.view(), weight_to.tensor.view(), to.write, weight_to.write});

@@ -21,8 +21,8 @@ struct OptimizerOptions {
 // fp32 arrays kept for each weight: both moments, or the momentum.
 int state_count(const OptimizerOptions& options);
 
-// Steps one contiguous part of a shard. `step` counts the steps taken, this one included; weight_decay stands in for the
-// options' (0 for parts that are not to decay); states are state_count() tensors of the weights' length.
+// Steps one contiguous part of a shard. `step` counts the steps taken, this one included; weight_decay stands in for
+// the options' (0 for parts that are not to decay); states are state_count() tensors of the weights' length.
 struct StepPart {
   Weights weights;
   ConstView grad;

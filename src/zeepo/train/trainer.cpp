@@ -75,10 +75,11 @@ void Trainer::run() {
 
   Session session({.threads = options_.threads, .device_bytes = options_.device_bytes});
   if (plan.arena_bytes > session.memory().budget_bytes())
-    throw Error("train: a step needs {} of memory ({}), the budget is {}; lower --micro-batch or --seq-len, or try "
-                "--activation-checkpointing",
-                format_size(static_cast<std::int64_t>(plan.arena_bytes)), describe(plan.peak),
-                format_size(static_cast<std::int64_t>(session.memory().budget_bytes())));
+    throw Error(
+        "train: a step needs {} of memory ({}), the budget is {}; lower --micro-batch or --seq-len, or try "
+        "--activation-checkpointing",
+        format_size(static_cast<std::int64_t>(plan.arena_bytes)), describe(plan.peak),
+        format_size(static_cast<std::int64_t>(session.memory().budget_bytes())));
   Engine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.memory().restart_peak();

@@ -13,7 +13,8 @@ namespace zeepo {
 
 class Trainer {
  public:
-  // Reads the configuration, opens the data and checks that both fit the options: what is wrong is said before any work.
+  // Reads the configuration, opens the data and checks that both fit the options: what is wrong is said before any
+  // work.
   explicit Trainer(TrainOptions options);
   void run();
 
@@ -22,7 +23,7 @@ class Trainer {
     std::vector<std::int32_t> ids, targets;
   };
   struct Plan {
-    Usage peak;              // of the device tier, over a whole step
+    Usage peak;               // of the device tier, over a whole step
     std::size_t arena_bytes;  // what the tier must hold for it
   };
 

@@ -137,7 +137,8 @@ void Engine::reduce(std::size_t u) {
 
 void Engine::micro_step(const std::function<Tensor()>& loss) {
   if (options_.use != Use::train) throw Error("engine: made for inference, asked to train");
-  if (micro_steps_ == options_.accumulation) throw Error("engine: more than {} micro-steps before step()", micro_steps_);
+  if (micro_steps_ == options_.accumulation)
+    throw Error("engine: more than {} micro-steps before step()", micro_steps_);
   const float mean = 1.0f / static_cast<float>(options_.accumulation);
   Tape tape(loss_scale_.value() * mean);
   Tensor value;
@@ -166,9 +167,7 @@ StepResult Engine::step(double lr) {
     launch([&](auto& s) { sum_squares(s, states_[u].grads.view(), partials.view()); });
     first_block += blocks;
   }
-  launch([&](auto& s) {
-    finish_norm(s, norm_partials_.view(), loss_scale_.value(), options_.clip, control_.view());
-  });
+  launch([&](auto& s) { finish_norm(s, norm_partials_.view(), loss_scale_.value(), options_.clip, control_.view()); });
   ++steps_;
   for (std::size_t u = 0; u < states_.size(); ++u) step_unit(u, control_.view(), lr);
 
@@ -177,8 +176,10 @@ StepResult Engine::step(double lr) {
   if (result.skipped) {
     --steps_;
     if (!loss_scale_.dynamic())
-      throw Error("step: a gradient is infinite or not a number (loss {}); the weights are as before this step. Lower "
-                  "--lr, or look for broken weights or data", result.loss);
+      throw Error(
+          "step: a gradient is infinite or not a number (loss {}); the weights are as before this step. Lower "
+          "--lr, or look for broken weights or data",
+          result.loss);
   }
   loss_scale_.update(result.skipped);
   return result;

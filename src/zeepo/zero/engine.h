@@ -1,8 +1,8 @@
 // Owns the states of a model and moves them: the one data path for every stage, tier and backend.
 //
-// It sees the model as units of named flat parameters and four calls: before and after each visit, forward and backward.
-// The engine must outlive every tensor that the model computes while it is attached, and detaches when destroyed. All
-// calls come from the rank's own thread, with its Device in scope.
+// It sees the model as units of named flat parameters and four calls: before and after each visit, forward and
+// backward. The engine must outlive every tensor that the model computes while it is attached, and detaches when
+// destroyed. All calls come from the rank's own thread, with its Device in scope.
 #pragma once
 
 #include <cstdint>

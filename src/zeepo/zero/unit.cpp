@@ -62,7 +62,8 @@ UnitPlan plan_units(Module& model) {
     UnitVisit visit{root.module, {}};
     const auto need = [&](const Parameter* parameter) {
       const auto unit = unit_of.find(parameter);
-      if (unit == unit_of.end()) throw Error("unit: parameter {} is borrowed from outside the model", parameter->name());
+      if (unit == unit_of.end())
+        throw Error("unit: parameter {} is borrowed from outside the model", parameter->name());
       if (std::find(visit.units.begin(), visit.units.end(), unit->second) == visit.units.end())
         visit.units.push_back(unit->second);
     };

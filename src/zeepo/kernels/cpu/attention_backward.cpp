@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kQueries = 64, kKeys = 256;
 // With this many (batch, key head) pairs, one task each keeps the cores busy.
-constexpr std::int64_t kEnoughHeads = 16;
+constexpr std::int64_t kEnoughHeads = 8;
 
 struct Backward {
   AttentionBackward x;
