@@ -79,7 +79,8 @@ TEST(Attention, ACacheGivesWhatTheWholeSequenceGives) {
     const auto whole = attention(qkv, kGrouped, options).to_floats();
     LayerCache cache{Tensor({1, 9, 12}), Tensor({1, 9, 12})};
     std::vector<float> pieces;
-    for (const auto& [begin, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 4}, {4, 1}, {5, 1}, {6, 3}}) {
+    for (const auto& [begin, count] :
+         std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 4}, {4, 1}, {5, 1}, {6, 3}}) {
       const auto part = attention(qkv.part(begin * width, {1, count, width}), kGrouped, options, cache).to_floats();
       pieces.insert(pieces.end(), part.begin(), part.end());
     }
@@ -92,9 +93,8 @@ TEST(Attention, ACacheGivesWhatTheWholeSequenceGives) {
 TEST(Rotary, GradientsAgreeWithDifferences) {
   TestDevice device;
   const auto [cosines, sines] = rotation(9, 3);
-  expect_gradients({random_input("qkv", {2, 4, kGrouped.width()}, 5)}, [&, c = cosines, s = sines](auto in) {
-    return rotary(copied(in[0]), kGrouped, c, s, 2);
-  });
+  expect_gradients({random_input("qkv", {2, 4, kGrouped.width()}, 5)},
+                   [&, c = cosines, s = sines](auto in) { return rotary(copied(in[0]), kGrouped, c, s, 2); });
 }
 
 TEST(Rotary, LeavesTheValuesAloneAndTurnsByPosition) {
@@ -136,14 +136,19 @@ TEST(QkNorm, GradientsAgreeThroughRotationAndAttention) {
 
 TEST(Attention, ErrorsNameTheShapes) {
   TestDevice device;
-  EXPECT_TRUE(names(error_text([] { attention(Tensor({1, 2, 10}), kGrouped, {}); }), "attention", "(1, 2, 10)", "4 query",
-                    "2 x 2 key", "of 6"));
+  EXPECT_TRUE(names(error_text([] {
+                      attention(Tensor({1, 2, 10}), kGrouped, {});
+                    }),
+                    "attention", "(1, 2, 10)", "4 query", "2 x 2 key", "of 6"));
   const auto [cosines, sines] = rotation(3, 3);
   EXPECT_TRUE(names(error_text([&, c = cosines, s = sines] {
                       rotary(Tensor({1, 2, kGrouped.width()}), kGrouped, c, s, 2);
-                    }), "rotary", "position 3", "3"));
+                    }),
+                    "rotary", "position 3", "3"));
   LayerCache cache{Tensor({1, 2, 12}), Tensor({1, 2, 12})};
-  EXPECT_TRUE(names(error_text([&] { attention(random_tensor({1, 3, kGrouped.width()}, 1), kGrouped, {}, cache); }),
+  EXPECT_TRUE(names(error_text([&] {
+                      attention(random_tensor({1, 3, kGrouped.width()}, 1), kGrouped, {}, cache);
+                    }),
                     "3 positions", "(1, 2, 12)"));
 }
 

@@ -37,8 +37,10 @@ TEST(MaxPool2d, GradientsAgreeAndTheRestIsDropped) {
 
 TEST(Conv2d, ErrorsNameTheShapes) {
   TestDevice device;
-  EXPECT_TRUE(names(error_text([] { conv2d(Tensor({1, 2, 5, 5}), Tensor({4, 3, 3, 3})); }), "conv2d", "(1, 2, 5, 5)",
-                    "(4, 3, 3, 3)"));
+  EXPECT_TRUE(names(error_text([] {
+                      conv2d(Tensor({1, 2, 5, 5}), Tensor({4, 3, 3, 3}));
+                    }),
+                    "conv2d", "(1, 2, 5, 5)", "(4, 3, 3, 3)"));
   EXPECT_TRUE(names(error_text([] { conv2d(Tensor({1, 2, 2, 2}), Tensor({4, 2, 3, 3})); }), "conv2d", "padding 0"));
   EXPECT_TRUE(names(error_text([] { max_pool2d(Tensor({1, 2, 5, 1}), 2); }), "max_pool2d", "(1, 2, 5, 1)", "2 x 2"));
 }

@@ -28,7 +28,8 @@ TEST(Activation, FormsOfGeluDiffer) {
   const Tensor x = Tensor::from<float>(std::vector<float>{1.5f}, {1});
   const double exact = 0.5 * 1.5 * (1 + std::erf(1.5 / std::sqrt(2.0)));
   EXPECT_NEAR(activate(x, Activation::gelu_erf).item(), exact, 1e-6);
-  EXPECT_NEAR(gelu(x).item(), 0.5 * 1.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (1.5 + 0.044715 * 1.5 * 1.5 * 1.5))), 1e-6);
+  EXPECT_NEAR(gelu(x).item(), 0.5 * 1.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (1.5 + 0.044715 * 1.5 * 1.5 * 1.5))),
+              1e-6);
   EXPECT_GT(std::abs(gelu(x).item() - exact), 1e-5);
 }
 

@@ -10,7 +10,8 @@ TEST(Linear, GradientsOfEveryLayoutAgreeWithDifferences) {
   TestDevice device;
   for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
     const Shape weight = layout == WeightLayout::out_in ? Shape{5, 7} : Shape{7, 5};
-    const auto x = random_input("x", {2, 3, 7}, 1), w = random_input("weight", weight, 2), b = random_input("bias", {5}, 3);
+    const auto x = random_input("x", {2, 3, 7}, 1), w = random_input("weight", weight, 2),
+               b = random_input("bias", {5}, 3);
     expect_gradients({x, w, b}, [&](auto in) { return linear(in[0], in[1], in[2], layout); });
     expect_gradients({x, w}, [&](auto in) { return linear(in[0], in[1], {}, layout); });
   }

@@ -98,8 +98,13 @@ TEST(HeadCrossEntropy, ThePassMustStartFromItsLoss) {
 TEST(Loss, ErrorsNameTheShapes) {
   TestDevice device;
   const Tensor targets = int_tensor({1, 2, 3}, {3});
-  EXPECT_TRUE(names(error_text([&] { cross_entropy(Tensor({2, 5}), targets); }), "cross_entropy", "3 targets", "(2, 5)"));
-  EXPECT_TRUE(names(error_text([&] { head_cross_entropy(Tensor({3, 5}), Tensor({7, 4}), targets); }),
+  EXPECT_TRUE(names(error_text([&] {
+                      cross_entropy(Tensor({2, 5}), targets);
+                    }),
+                    "cross_entropy", "3 targets", "(2, 5)"));
+  EXPECT_TRUE(names(error_text([&] {
+                      head_cross_entropy(Tensor({3, 5}), Tensor({7, 4}), targets);
+                    }),
                     "head_cross_entropy", "(3, 5)", "(7, 4)", "3 targets"));
 }
 

@@ -41,9 +41,8 @@ TEST(Norm, AddNormGradientsAgreeWhenOneOutputIsUsed) {
 
 TEST(Norm, AResidualThatIsUsedTwiceKeepsBothGradients) {
   TestDevice device;
-  expect_gradients({random_input("x", {3, 5}, 1), weight(5)}, [](auto in) {
-    return add(in[0], rms_norm(in[0], in[1], 1e-5f));
-  });
+  expect_gradients({random_input("x", {3, 5}, 1), weight(5)},
+                   [](auto in) { return add(in[0], rms_norm(in[0], in[1], 1e-5f)); });
   // delta is x itself: one value, two contributions.
   expect_gradients({random_input("x", {3, 5}, 1), weight(5), bias(5)}, [](auto in) {
     const auto [sum, normalised] = add_layer_norm(in[0], in[0], in[1], in[2], 1e-5f);

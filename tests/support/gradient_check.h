@@ -86,7 +86,8 @@ inline double value_of(const std::vector<Input>& inputs, const TensorFunction& f
 // With inputs as values computed before, or as parameters whose gradients go to a store.
 enum class As { values, parameters };
 
-inline std::vector<std::vector<float>> tape_gradients(const std::vector<Input>& inputs, const TensorFunction& f, As as) {
+inline std::vector<std::vector<float>> tape_gradients(const std::vector<Input>& inputs, const TensorFunction& f,
+                                                      As as) {
   LeafStore store;
   std::vector<std::shared_ptr<Leaf>> leaves;
   std::vector<Tensor> tensors;

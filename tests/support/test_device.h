@@ -13,7 +13,9 @@ namespace zeepo {
 class TestDevice {
  public:
   explicit TestDevice(int threads = 2, std::size_t budget_bytes = std::size_t{1} << 30)
-      : pool_(threads), stream_(pool_), memory_("device", budget_bytes, ArenaTier::Backing::memory),
+      : pool_(threads),
+        stream_(pool_),
+        memory_("device", budget_bytes, ArenaTier::Backing::memory),
         scope_(stream_, memory_) {}
 
   ArenaTier& memory() { return memory_; }
