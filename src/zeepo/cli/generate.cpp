@@ -75,6 +75,7 @@ void plan_memory(LanguageModel& model, const Options& options, DType dtype, cons
   Session session = Session::dry();
   {
     Engine engine(model, session.communicator(), {.use = Use::infer, .dtype = dtype});
+    engine.load(random_weights(0));
     if (!options.logits.empty()) (void)prompt_logits(model, prompt);
     GenerateOptions once = options.generate;
     once.stop = {0};  // the token that a dry pass chooses: the later ones need no more memory than the first
