@@ -7,6 +7,7 @@
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
+#include "zeepo/data/documents.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
 #include "zeepo/model/staging_directory.h"
@@ -25,7 +26,7 @@ ModelConfig configured(const TrainOptions& options) {
 
 TokenFile open_data(const TrainOptions& options, const ModelConfig& config) {
   std::optional<Tokenizer> tokenizer;
-  if (options.data.extension() != ".bin") tokenizer = Tokenizer::load(options.model / "tokenizer.json");
+  if (is_text_file(options.data)) tokenizer = Tokenizer::load(options.model / "tokenizer.json");
   std::optional<std::int32_t> eos;
   if (!config.eos.empty() && config.eos.front() < config.vocab) eos = config.eos.front();
   return open_token_data(options.data, config.vocab, tokenizer ? &*tokenizer : nullptr, eos);
