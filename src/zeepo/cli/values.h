@@ -8,6 +8,8 @@
 
 namespace zeepo::cli {
 
+inline constexpr int kMaxThreads = 1024;
+
 // All throw UsageError naming the option and the value.
 DType dtype_option(const std::string& option, const std::string& text);
 // "device=4GiB": the device budget; 0 where the text is empty. Budgets of other tiers are refused.
