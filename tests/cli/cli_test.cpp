@@ -118,6 +118,16 @@ TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with(generate({"--ids", "1", "--memory", "nvme=1GiB"})), 2, {"--memory"});
 }
 
+TEST(Usage, SizesBeyondAllMeasureAreNamed) {
+  for (const std::string huge : {"1048577", "4611686018427387904", "9223372036854775807"})
+    for (const std::string option : {"--micro-batch", "--grad-accum"})
+      expect_failure(zeepo_with(train({option, huge})), 2, {option + " " + huge, "at most"});
+  expect_failure(zeepo_with(train({"--seq-len", "9223372036854775807"})), 2, {"--seq-len", "128 positions"});
+  expect_failure(zeepo_with(train({"--threads", "1000000"})), 2, {"--threads"});
+  expect_failure(zeepo_with(generate({"--ids", "1,2", "--max-new-tokens", "9223372036854775807"})), 1,
+                 {"9223372036854775807", "128 positions"});
+}
+
 TEST(Train, LogToStdoutIsJsonLinesAndNothingElse) {
   const auto finished = zeepo_with(train({"--log", "-"}));
   ASSERT_EQ(finished.code, 0) << finished.err;
@@ -323,6 +333,25 @@ TEST(Hostile, AFullDiskUnderTheLogIsOneError) {
   const TestDirectory directory;
   const auto finished = zeepo_with(train({"--log", (directory.path() / "log").string()}), {.file_bytes = 300});
   expect_failure(finished, 1, {"--log"});
+}
+
+TEST(Hostile, AStdoutThatTakesNothingIsAnError) {
+  const Limits full{.stdout_path = "/dev/full"};
+  expect_failure(zeepo_with(train({"--log", "-"}), full), 1, {"--log -"});
+  expect_failure(zeepo_with(generate({"--ids", "1", "--max-new-tokens", "2", "--json"}), full), 1, {"standard output"});
+  expect_failure(zeepo_with(generate({"--ids", "1", "--max-new-tokens", "2"}), full), 1, {});
+  expect_failure(zeepo_with({"train", "--help"}, full), 1, {"standard output"});
+}
+
+TEST(Train, TheModelItselfCanBeTheOutput) {
+  const TestDirectory directory;
+  const fs::path model = copy_of(directory, "mistral-tiny");  // several files become one
+  const auto run = zeepo_with(train({"--output", model.string(), "--log", "-"}, model));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto again = zeepo_with(train({"--lr", "0", "--weight-decay", "0", "--log", "-"}, model));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(json_lines(again.out).back().at("weights_hash"), json_lines(run.out).back().at("weights_hash"));
+  EXPECT_FALSE(fs::exists(model / "model-00001-of-00003.safetensors"));
 }
 
 TEST(Train, MoreMemoryThanTheBudgetIsSaidBeforeTraining) {
