@@ -242,6 +242,53 @@ TEST(Tokenize, TextComesBackAsItWas) {
   }
 }
 
+// A directory with a tokenizer and a configuration that fits it, but no weights.
+fs::path text_model(const TestDirectory& directory) {
+  const fs::path model = directory.path() / "text";
+  fs::create_directory(model);
+  fs::copy_file(golden("tokenizers/gpt2-bpe/tokenizer.json"), model / "tokenizer.json");
+  Json config = Json::parse(whole_file(golden("gpt2-tiny") / "config.json"));
+  config["vocab_size"] = 700;
+  directory.write("text/config.json", config.dump());
+  return model;
+}
+
+TEST(Train, TextBecomesAModelThatContinuesText) {
+  const TestDirectory directory;
+  const fs::path model = text_model(directory), output = directory.path() / "trained";
+  std::string text, lines;
+  for (int i = 0; i < 40; ++i) {
+    text += "The quick brown fox jumps over the lazy dog. ";
+    lines += "{\"text\": \"one short document\"}\n";
+  }
+  for (const fs::path& data : {directory.write("data.txt", text), directory.write("data.jsonl", lines)}) {
+    const auto trained =
+        zeepo_with(train({"--from-scratch", "--data", data.string(), "--output", output.string()}, model));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_EQ(whole_file(output / "tokenizer.json"), whole_file(model / "tokenizer.json"));
+  }
+  // At this temperature the bytes are noise; what is printed is UTF-8 all the same.
+  const auto noise = zeepo_with(generate(
+      {"--prompt", "The quick", "--max-new-tokens", "100", "--temperature", "50", "--ignore-eos", "--json"}, output));
+  ASSERT_EQ(noise.code, 0) << noise.err;
+  EXPECT_FALSE(json_lines(noise.out).at(0).at("text").get<std::string>().empty());
+  const auto plain = zeepo_with(generate({"--prompt", "The quick", "--max-new-tokens", "5"}, output));
+  EXPECT_EQ(plain.code, 0);
+  EXPECT_FALSE(plain.out.empty());
+  expect_failure(zeepo_with(generate({"--prompt", ""}, output)), 1, {"empty"});
+}
+
+TEST(Hostile, TextThatTheVocabularyCannotHold) {
+  const TestDirectory directory;
+  const fs::path model = text_model(directory);
+  Json config = Json::parse(whole_file(model / "config.json"));
+  config["vocab_size"] = 300;  // the tokenizer has more
+  directory.write("text/config.json", config.dump());
+  const fs::path data =
+      directory.write("data.txt", "The quick brown fox jumps over the lazy dog, and the function returns the value.");
+  expect_failure(zeepo_with(train({"--from-scratch", "--data", data.string()}, model)), 1, {"300"});
+}
+
 TEST(Hostile, ModelsThatAreNotThere) {
   const TestDirectory directory;
   expect_failure(zeepo_with(train({}, directory.path() / "nowhere")), 1, {"nowhere"});
