@@ -42,6 +42,7 @@ function(zeepo_test folder)
   endif()
   add_executable(test_${folder} ${sources})
   target_include_directories(test_${folder} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_options(test_${folder} PRIVATE $<$<CONFIG:Release>:-O1>)  # compiled more often than run
   target_compile_definitions(test_${folder} PRIVATE ZEEPO_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
   foreach(layer IN LISTS ARGN)
     target_link_libraries(test_${folder} PRIVATE zeepo_${layer})
