@@ -4,8 +4,9 @@
 set -euo pipefail
 program=$(realpath "$1") steps=${3:-500}
 mkdir -p "$2"
-work=$(realpath "$2")
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+root=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
+work=$(realpath --relative-base="$root" "$2")
+cd "$root"
 
 show() {
   printf '\n$ zeepo'
@@ -15,7 +16,7 @@ show() {
 
 find README.md docs src -type f \( -name '*.md' -o -name '*.h' -o -name '*.cpp' \) -print0 | LC_ALL=C sort -z |
   xargs -0 cat >"$work/corpus.txt"
-echo "The corpus is what this project is written in: $(wc -c <"$work/corpus.txt") bytes of it, in $2/corpus.txt."
+echo "The corpus is what this project is written in: $(wc -c <"$work/corpus.txt") bytes of it, in $work/corpus.txt."
 
 train=(train --model examples/demo --from-scratch --data "$work/corpus.txt" --seq-len 256 --micro-batch 8
        --steps "$steps" --lr 3e-3 --schedule cosine --warmup 20 --seed 1 --log "$work/log.jsonl" --output "$work/model")
@@ -30,7 +31,7 @@ fi
 echo
 echo "The loss fell, from what guessing gives, log 700 = 6.55, to:"
 sed -nE 's/^\{"event":"step","step":([0-9]+),"loss":([0-9.]+),.*/\1 \2/p' "$work/log.jsonl" |
-  awk -v every=$(((steps + 5) / 6)) '$1 == 1 || $1 % every == 0 {
+  awk -v every=$(((steps + 4) / 5)) '$1 == 1 || $1 % every == 0 {
     printf "  step %4d  %5.2f  ", $1, $2
     for (i = 0; i < $2 * 8; ++i) printf "#"
     printf "\n"
@@ -43,9 +44,9 @@ show "${generate[@]}"
 
 cat <<END
 
-The trained model is a Hugging Face directory: $2/model. Try next:
-  build/zeepo generate --model $2/model --prompt "Tensor " --temperature 0.7
-  build/zeepo train --model $2/model --data $2/corpus.txt --seq-len 256 --micro-batch 8 --steps 300 --output $2/longer
+The trained model is a Hugging Face directory: $work/model. Try next:
+  build/zeepo generate --model $work/model --prompt "Tensor " --temperature 0.7
+  build/zeepo train --model $work/model --data $work/corpus.txt --seq-len 256 --micro-batch 8 --steps 300 --output $work/longer
   build/zeepo train --help
 A model directory with weights from elsewhere (gpt2, llama, qwen2, qwen3, mistral) works the same way.
 END
