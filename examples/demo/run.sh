@@ -25,7 +25,7 @@ show "${train[@]}"
 if [[ -t 2 ]]; then
   "$program" "${train[@]}"
 else  # a line every now and then instead of one that changes
-  "$program" "${train[@]}" 2> >(awk '!/^step / || ++n % 25 == 1' >&2)
+  "$program" "${train[@]}" 2>&1 | awk '!/^step / || ++n % 25 == 1 { print; fflush() }'
 fi
 
 echo
