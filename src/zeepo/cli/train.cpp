@@ -5,6 +5,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/values.h"
+#include "zeepo/comm/self/self_communicator.h"
 #include "zeepo/train/trainer.h"
 
 namespace zeepo::cli {
@@ -12,7 +13,7 @@ namespace {
 
 // Texts that become values once all options are known.
 struct Texts {
-  std::string betas = "0.9,0.95", dtype = "fp32", output_dtype, device = "cpu", memory;
+  std::string betas = "0.9,0.95", dtype = "fp32", output_dtype, device = "cpu", memory, prefetch;
   bool no_shuffle = false;
 };
 
@@ -66,6 +67,10 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
       ->capture_default_str();
   command.add_option("--device", texts.device)->capture_default_str();
   command.add_option("--memory", texts.memory, "Budget, as device=4GiB [what the machine has]");
+  command.add_option("--stage", options.stage,
+                     "What is sharded over the ranks: 0 nothing, 1 the optimizer's state, 2 and gradients, 3 and parameters")
+      ->capture_default_str();
+  command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use [256MiB]; 0: no overlap");
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
                    "Keep only each block's input and compute the rest again");
   command.add_option("--log", options.log, "JSON lines, a plan, each step and a summary; - for stdout");
@@ -88,9 +93,11 @@ void add_train(CLI::App& program) {
     options->dtype = dtype_option("--dtype", texts->dtype);
     if (!texts->output_dtype.empty()) options->output_dtype = dtype_option("--output-dtype", texts->output_dtype);
     options->device_bytes = memory_option(texts->memory);
+    if (!texts->prefetch.empty()) options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
     check_device(texts->device);
     if (texts->no_shuffle) options->order = Order::as_is;
-    Trainer(*options).run();
+    SelfCommunicator self;
+    Trainer(*options, self).run();
   });
 }
 

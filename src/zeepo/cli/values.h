@@ -10,6 +10,7 @@ namespace zeepo::cli {
 
 // All throw UsageError naming the option and the value.
 DType dtype_option(const std::string& option, const std::string& text);
+std::int64_t size_option(const std::string& option, const std::string& text);
 // "device=4GiB": the device budget; 0 where the text is empty. Budgets of other tiers are refused.
 std::int64_t memory_option(const std::string& text);
 // Only the CPU is there yet.

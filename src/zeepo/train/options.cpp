@@ -27,6 +27,7 @@ void check(const TrainOptions& options) {
   at_least("--micro-batch", options.micro_batch, 1);
   at_least("--grad-accum", options.grad_accum, 1);
   at_least("--steps", options.steps, 0);
+  if (options.stage < 0 || options.stage > 3) throw UsageError("train: --stage {}: must be 0, 1, 2 or 3", options.stage);
   at_least("--warmup", options.schedule.warmup, 0);
   not_negative("--lr", options.schedule.lr);
   not_negative("--lr-end", options.schedule.lr_end);

@@ -31,6 +31,8 @@ struct TrainOptions {
   std::optional<float> dropout;  // instead of the three that config.json gives
   DType dtype = DType::f32;
   bool activation_checkpointing = false;
+  int stage = 0;
+  std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   std::int64_t device_bytes = 0;  // 0: what the machine has
 
   std::string log;  // JSON lines: a path, "-" for stdout, empty for none

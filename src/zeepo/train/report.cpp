@@ -53,7 +53,7 @@ nlohmann::ordered_json to_json(const StepReport& report) {
                                {"seconds", report.seconds},
                                {"tokens_per_second", report.tokens_per_second},
                                {"tflops", report.tflops},
-                               {"stall_seconds", {{"gather", 0.0}, {"host", 0.0}, {"nvme", 0.0}, {"step", 0.0}}}};
+                               {"stall_seconds", {{"gather", report.gather_stall_seconds}, {"host", 0.0}, {"nvme", 0.0}, {"step", 0.0}}}};
   if (report.result.loss_scale != 1) {
     event["loss_scale"] = report.result.loss_scale;
     event["skipped"] = report.result.skipped;

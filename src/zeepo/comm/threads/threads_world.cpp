@@ -40,11 +40,11 @@ void ThreadsWorld::wait_for_calls(int rank, const Call& call) {
   std::unique_lock lock(mutex_);
   const auto throw_if_alone = [&] {
     if (failed_rank_ >= 0)
-      throw Error("rank {} failed while rank {} waited in {}: {}", failed_rank_, rank, describe(call), failure_);
+      throw Error("rank {} failed while rank {} waited for {}: {}", failed_rank_, rank, describe(call), failure_);
     const auto gone = std::find(left_.begin(), left_.end(), true);
     if (gone != left_.end())
-      throw Error("rank {} ended while rank {} waited in {}: every rank must make the same calls", gone - left_.begin(),
-                  rank, describe(call));
+      throw Error("rank {} ended while rank {} waited for {}: every rank must make the same calls",
+                  gone - left_.begin(), rank, describe(call));
   };
   throw_if_alone();
   if (++arrived_ == size()) {
