@@ -76,6 +76,7 @@ void plan_memory(LanguageModel& model, const Options& options, DType dtype, cons
   Session session = Session::dry(communicator);
   {
     Engine engine(model, session.communicator(), {.use = Use::infer, .dtype = dtype});
+    engine.load(random_weights(0));
     if (!options.logits.empty()) (void)prompt_logits(engine, model, prompt);
     GenerateOptions once = options.generate;
     once.stop = {0};  // the token that a dry pass chooses: the later ones need no more memory than the first

@@ -15,7 +15,9 @@ std::int32_t most_likely(std::span<const float> logits) {
 
 std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, std::uint64_t position) {
   const auto best = static_cast<std::size_t>(most_likely(logits));
-  if (!std::isfinite(logits[best])) throw Error("generate: the logits are not finite; are the weights sound?");
+  // -inf is a token that cannot be; NaN is broken, and would make the order of the others meaningless.
+  if (!std::isfinite(logits[best]) || std::ranges::any_of(logits, [](float x) { return std::isnan(x); }))
+    throw Error("generate: the logits are not finite; are the weights sound?");
   if (sampling.temperature == 0) return static_cast<std::int32_t>(best);
 
   std::vector<std::int32_t> order(logits.size());

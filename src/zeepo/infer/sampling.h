@@ -17,7 +17,7 @@ struct Sampling {
 
 // The largest logit; the lowest id among equals.
 std::int32_t most_likely(std::span<const float> logits);
-// Throws Error when no logit is a finite number.
+// Throws Error when no logit is a finite number, or one is NaN.
 std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, std::uint64_t position);
 
 }  // namespace zeepo

@@ -11,6 +11,7 @@ Arena::Arena(std::size_t capacity_bytes) : capacity_(capacity_bytes / kAlignment
 
 std::optional<std::size_t> Arena::take(std::size_t bytes) {
   const std::size_t size = aligned(bytes);
+  if (size == 0) return 0;
   auto best = gaps_.end();
   for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
     if (gap->second >= size && (best == gaps_.end() || gap->second < best->second)) best = gap;
@@ -25,6 +26,7 @@ std::optional<std::size_t> Arena::take(std::size_t bytes) {
 
 void Arena::give_back(std::size_t offset, std::size_t bytes) {
   std::size_t size = aligned(bytes);
+  if (size == 0) return;  // a gap of nothing would stand in the way of a real one
   used_ -= size;
   auto next = gaps_.lower_bound(offset);
   if (next != gaps_.begin()) {

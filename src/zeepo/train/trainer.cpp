@@ -9,6 +9,7 @@
 #include "zeepo/base/size.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
+#include "zeepo/model/staging_directory.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
 
@@ -42,6 +43,15 @@ void join_reads(const std::vector<WeightShard>& shards, const TensorReader& read
         read(name, begin, piece);
       }
     }
+}
+
+// Says now, not after the last step, that the model cannot be saved there.
+void check_output(const std::filesystem::path& output) {
+  try {
+    const StagingDirectory trial(output);
+  } catch (const Error& fault) {
+    throw Error("train: --output {}: {}", output.string(), fault.what());
+  }
 }
 
 }  // namespace
@@ -97,6 +107,8 @@ Trainer::Plan Trainer::plan_memory() {
   Session session = Session::dry(communicator_);
   {
     Engine engine(*model_, session.communicator(), engine_options());
+    engine.load(random_weights(options_.seed));  // pieces of weights on their way in and out must fit too
+    session.memory().restart_peak();
     const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
     const Batch blank{std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
     for (std::int64_t m = 0; m < options_.grad_accum; ++m) micro_step(engine, blank, 1, m);
@@ -106,6 +118,7 @@ Trainer::Plan Trainer::plan_memory() {
 }
 
 void Trainer::run() {
+  if (speaks() && !options_.output.empty()) check_output(options_.output);
   EventLog log(speaks() ? options_.log : "");
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <utility>
 
 #include "zeepo/base/error.h"
 #include "zeepo/comm/mpi/abort.h"
@@ -12,13 +12,13 @@
 namespace zeepo {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr auto kTick = std::chrono::milliseconds(50);
 constexpr auto kTellTime = std::chrono::milliseconds(1000);   // to hand a failure to MPI
 constexpr auto kSettleTime = std::chrono::milliseconds(200);  // for what MPI still holds to leave
+constexpr std::size_t kMostSending = 64;                      // to ranks that do not take their messages
 constexpr auto kAnswerTime = std::chrono::seconds(2);
 
-double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+double seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
 
@@ -79,7 +79,7 @@ void Heart::finish() {
   std::unique_lock lock(mutex_);
   request_ = Request::finish;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return stopped_; });
+  changed_.wait(lock, [&] { return stopped_ || failed(); });
 }
 
 void Heart::leave_end_to_caller() {
@@ -110,10 +110,9 @@ void Heart::live() {
 }
 
 bool Heart::step() {
-  static thread_local Clock::time_point last = Clock::now();
   const Clock::time_point now = Clock::now();
-  const double elapsed = std::min(seconds(now - last), kBeatSeconds);
-  last = now;
+  const double elapsed = std::min(seconds(now - last_step_), kBeatSeconds);
+  last_step_ = now;
   if (termination_.requested()) obey_termination();
   receive();
   if (failed()) return false;
@@ -179,8 +178,8 @@ void Heart::take_request() {
 void Heart::beat(double elapsed) {
   silent_ += elapsed;
   since_beat_ += elapsed;
-  const bool sent = all_sent();
-  if (since_beat_ >= kBeatSeconds && sent && !leaving_) {
+  all_sent();
+  if (since_beat_ >= kBeatSeconds && sending_.size() < kMostSending && !leaving_) {
     since_beat_ = 0;
     send((rank_ + 1) % size_, message_of(Kind::beat));
   }

@@ -9,6 +9,7 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <list>
@@ -44,6 +45,7 @@ class Heart {
   void leave_end_to_caller();
 
  private:
+  using Clock = std::chrono::steady_clock;
   enum class Kind : std::int32_t { beat, goodbye, silent, failed, question, answer };
   struct Message {
     Kind kind = Kind::beat;
@@ -81,6 +83,7 @@ class Heart {
   Message incoming_;
   MPI_Request receiving_ = MPI_REQUEST_NULL;
   std::list<Sending> sending_;
+  Clock::time_point last_step_ = Clock::now();
   double since_beat_ = kBeatSeconds, silent_ = 0;
   bool leaving_ = false, predecessor_left_ = false;
 

@@ -4,18 +4,21 @@
 #include <mpi.h>
 
 #include <source_location>
-#include <string_view>
+#include <string>
 
 #include "zeepo/base/error.h"
 
 namespace zeepo {
 
-inline void mpi_check(int code, std::source_location at = std::source_location::current()) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
+inline std::string mpi_text(int code) {
+  char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw Error("MPI in {}: {}", at.function_name(), std::string_view(text, static_cast<std::size_t>(length)));
+  return fmt::format("MPI: {}", text);
+}
+
+inline void mpi_check(int code, std::source_location at = std::source_location::current()) {
+  if (code != MPI_SUCCESS) throw Error("{} in {}", mpi_text(code), at.function_name());
 }
 
 }  // namespace zeepo

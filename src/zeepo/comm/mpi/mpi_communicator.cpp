@@ -79,7 +79,7 @@ void MpiCommunicator::broadcast(CpuStream&, View x, int root, const Label& label
   const Call call = broadcast_call(size(), x, root, label);
   enter(call);
   for_chunks(x.bytes(), [&](std::size_t at, int length) {
-    mpi_check(MPI_Ibcast(x.as<std::byte>() + at, length, MPI_BYTE, root, world_.work(), &requests_.emplace_back()));
+    check(MPI_Ibcast(x.as<std::byte>() + at, length, MPI_BYTE, root, world_.work(), &requests_.emplace_back()));
   });
   wait(Expect::data);
   leave(call);
@@ -91,6 +91,7 @@ void MpiCommunicator::finish() {
   leave(call);
   heart_.finish();
   if (heart_.failed()) throw Error("{}", heart_.failure());
+  termination_.release();
   world_.finalize();
 }
 
@@ -105,8 +106,8 @@ void MpiCommunicator::enter(const Call& call) {
   entered_at_ = Clock::now();
   header_ = call.header;
   if (heart_.failed()) throw Error("{}", heart_.failure());
-  mpi_check(MPI_Iallgather(&header_, sizeof header_, MPI_BYTE, headers_.data(), sizeof header_, MPI_BYTE, world_.work(),
-                           &requests_.emplace_back()));
+  check(MPI_Iallgather(&header_, sizeof header_, MPI_BYTE, headers_.data(), sizeof header_, MPI_BYTE, world_.work(),
+                       &requests_.emplace_back()));
   wait(Expect::ranks);
   if (const int different = first_different(headers_)) throw_mismatch_of_all(call, different);
 }
@@ -121,8 +122,8 @@ void MpiCommunicator::throw_mismatch_of_all(const Call& call, int different) {
   Text own{};
   call.what.copy(own.data(), own.size() - 1);
   std::vector<Text> all(headers_.size());
-  mpi_check(MPI_Iallgather(own.data(), sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, world_.work(),
-                           &requests_.emplace_back()));
+  check(MPI_Iallgather(own.data(), sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, world_.work(),
+                       &requests_.emplace_back()));
   wait(Expect::data);
   position_.leave();
   const auto at = static_cast<std::size_t>(different);
@@ -131,13 +132,13 @@ void MpiCommunicator::throw_mismatch_of_all(const Call& call, int different) {
 
 void MpiCommunicator::send(ConstView x, int to) {
   for_chunks(x.bytes(), [&](std::size_t at, int length) {
-    mpi_check(MPI_Isend(x.as<std::byte>() + at, length, MPI_BYTE, to, 0, world_.work(), &requests_.emplace_back()));
+    check(MPI_Isend(x.as<std::byte>() + at, length, MPI_BYTE, to, 0, world_.work(), &requests_.emplace_back()));
   });
 }
 
 void MpiCommunicator::receive(View x, int from) {
   for_chunks(x.bytes(), [&](std::size_t at, int length) {
-    mpi_check(MPI_Irecv(x.as<std::byte>() + at, length, MPI_BYTE, from, 0, world_.work(), &requests_.emplace_back()));
+    check(MPI_Irecv(x.as<std::byte>() + at, length, MPI_BYTE, from, 0, world_.work(), &requests_.emplace_back()));
   });
 }
 
@@ -155,7 +156,7 @@ void MpiCommunicator::wait(Expect expect) {
   for (int looks = 0;; ++looks) {
     if (heart_.failed()) throw Error("{}", heart_.failure());
     int done = 0;
-    mpi_check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE));
+    check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE));
     if (done) break;
     if (timeout_seconds_ > 0 && Clock::now() - entered_at_ > std::chrono::duration<double>(timeout_seconds_))
       throw_timeout();
@@ -167,12 +168,21 @@ void MpiCommunicator::wait(Expect expect) {
   requests_.clear();
 }
 
+void MpiCommunicator::check(int code) {
+  if (code != MPI_SUCCESS) give_up(fmt::format("{} while rank {} {}", mpi_text(code), rank(), position_.str()));
+}
+
 void MpiCommunicator::throw_timeout() {
   const std::string behind = heart_.ranks_behind();
   if (heart_.failed()) throw Error("{}", heart_.failure());
-  throw Error("rank {} {} for more than {} s (--timeout): {}", rank(), position_.str(), timeout_seconds_,
-              behind.empty() ? "all ranks have entered the call, but its data do not come"
-                             : "these ranks live but have not entered the call: " + behind);
+  give_up(fmt::format("rank {} {} for more than {} s (--timeout): {}", rank(), position_.str(), timeout_seconds_,
+                      behind.empty() ? "all ranks have entered the call, but its data do not come"
+                                     : "these ranks live but have not entered the call: " + behind));
+}
+
+void MpiCommunicator::give_up(const std::string& message) {
+  heart_.fail(message);
+  throw Error("{}", message);
 }
 
 }  // namespace zeepo

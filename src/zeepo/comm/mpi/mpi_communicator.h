@@ -45,7 +45,10 @@ class MpiCommunicator final : public Communicator {
   void receive(View x, int from);
   void gather(View full);  // every rank's part of `full` is in place on that rank
   void wait(Expect expect);
-  void throw_timeout();
+  void check(int code);
+  [[noreturn]] void throw_timeout();
+  // Throws; buffers in flight may go with their owner, so that MPI must not move any more on this rank.
+  [[noreturn]] void give_up(const std::string& message);
 
   MpiWorld world_;
   Position position_;

@@ -32,7 +32,11 @@ Termination::Termination(std::vector<LocalRank> local_ranks) {
   if (sigaction(SIGTERM, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
   action.sa_handler = note_request;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGTERM, &action, nullptr);
+  installed_ = sigaction(SIGTERM, &action, nullptr) == 0;
+}
+
+void Termination::release() const {
+  if (installed_) std::signal(SIGTERM, SIG_DFL);
 }
 
 bool Termination::requested() const { return termination_requested != 0; }

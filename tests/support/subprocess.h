@@ -1,0 +1,71 @@
+// The built program as a user runs it: its exit code and what it wrote.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace zeepo {
+
+struct Finished {
+  int code = -1;  // -signal when it was killed
+  std::string out, err;
+};
+
+struct Limits {
+  long file_bytes = 0;  // no file may grow past this; 0: no limit
+};
+
+inline std::string whole_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Runs `program` with these arguments. Its output goes through files beside it, which no pipe's size limits.
+inline Finished run_program(const std::string& program, const std::vector<std::string>& arguments,
+                            const Limits& limits = {}) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "zeepo-run-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr) {
+    ADD_FAILURE() << "cannot create " << pattern;
+    return {};
+  }
+  const std::filesystem::path directory = pattern;
+  const std::string out = directory / "out", err = directory / "err";
+  std::vector<char*> argv{const_cast<char*>(program.c_str())};
+  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int out_file = ::open(out.c_str(), O_WRONLY | O_CREAT, 0600),
+              err_file = ::open(err.c_str(), O_WRONLY | O_CREAT, 0600);
+    ::dup2(out_file, STDOUT_FILENO);
+    ::dup2(err_file, STDERR_FILENO);
+    ::close(STDIN_FILENO);
+    if (limits.file_bytes > 0) {
+      const rlimit limit{static_cast<rlim_t>(limits.file_bytes), static_cast<rlim_t>(limits.file_bytes)};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+      std::signal(SIGXFSZ, SIG_IGN);  // a write past the limit then fails as on a full disk
+    }
+    ::execv(program.c_str(), argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  Finished finished{WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), whole_file(out), whole_file(err)};
+  std::filesystem::remove_all(directory);
+  return finished;
+}
+
+}  // namespace zeepo

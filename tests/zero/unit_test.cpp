@@ -1,0 +1,107 @@
+#include "zeepo/zero/unit.h"
+
+#include "tests/support/errors.h"
+#include "zeepo/nn/layers.h"
+
+namespace zeepo {
+namespace {
+
+class Block : public Module {
+ public:
+  explicit Block(bool unit) {
+    child<Linear>("up", 3, 5);
+    child<Linear>("down", 5, 3);
+    if (unit) mark_unit();
+  }
+};
+
+class TiedHead : public Module {
+ public:
+  explicit TiedHead(Parameter& weight) {
+    child<RmsNorm>("norm", 3);
+    borrow(weight);
+    mark_unit();
+  }
+};
+
+class Wrapper : public Module {
+ public:
+  Wrapper() { child<Block>("inner", true); }
+};
+
+class Model : public Module {
+ public:
+  explicit Model(bool marked) {
+    auto& table = child<Embedding>("table", 10, 3);
+    child<Block>("block", marked);
+    if (!marked) return;
+    child<Wrapper>("wrapper");  // the unit is deeper
+    parameter("scale", {1}, Init::ones());
+    child<TiedHead>("head", table.weight());
+  }
+};
+
+std::vector<std::string> unit_names(const UnitPlan& plan) {
+  std::vector<std::string> names;
+  for (const auto& unit : plan.units) names.push_back(unit.name);
+  return names;
+}
+
+TEST(UnitPlan, MarkedModulesAreUnitsAndWhatIsLeftIsOneMore) {
+  Model model(true);
+  const auto plan = plan_units(model);
+  EXPECT_EQ(unit_names(plan), (std::vector<std::string>{"block", "wrapper.inner", "head", "rest"}));
+  ASSERT_EQ(plan.units[1].parameters.size(), 4u);
+  EXPECT_EQ(plan.units[1].parameters[0].prefix, "wrapper.inner.up.");
+  // Neither the table nor the scale is in a marked module.
+  ASSERT_EQ(plan.units[3].parameters.size(), 2u);
+  EXPECT_EQ(plan.units[3].parameters[0].prefix + plan.units[3].parameters[0].parameter->name(), "scale");
+  EXPECT_EQ(plan.units[3].parameters[1].prefix, "table.");
+}
+
+TEST(UnitPlan, AVisitNeedsTheUnitsItBorrowsFrom) {
+  Model model(true);
+  const auto plan = plan_units(model);
+  ASSERT_EQ(plan.visits.size(), 3u);
+  EXPECT_EQ(plan.visits[0].units, (std::vector<std::size_t>{0}));
+  EXPECT_EQ(plan.visits[2].units, (std::vector<std::size_t>{3, 2}));
+}
+
+TEST(UnitPlan, WithoutMarksEachChildIsAUnit) {
+  Model model(false);
+  const auto plan = plan_units(model);
+  EXPECT_EQ(unit_names(plan), (std::vector<std::string>{"table", "block"}));
+  EXPECT_EQ(plan.visits.size(), 2u);
+}
+
+TEST(UnitPlan, EveryParameterIsInOneUnitAtAnAlignedPlace) {
+  Model model(true);
+  const auto plan = plan_units(model);
+  std::size_t count = 0;
+  for (const auto& unit : plan.units) {
+    std::int64_t end = 0;
+    for (const auto& [prefix, parameter, offset] : unit.parameters) {
+      ++count;
+      EXPECT_EQ(offset % Unit::kAlignment, 0);
+      EXPECT_GE(offset, end);
+      EXPECT_LT(offset - end, Unit::kAlignment);
+      end = offset + parameter->elements();
+    }
+    EXPECT_GE(unit.elements, end);
+    EXPECT_EQ(unit.elements % Unit::kAlignment, 0);
+  }
+  EXPECT_EQ(count, named_parameters(model).size());
+}
+
+TEST(UnitPlan, AParameterOfAnotherModelCannotBeBorrowed) {
+  Embedding elsewhere(4, 3);
+  class Alone : public Module {
+   public:
+    explicit Alone(Parameter& weight) { child<TiedHead>("head", weight); }
+  };
+  Alone model(elsewhere.weight());
+  EXPECT_TRUE(names(error_text([&] { (void)plan_units(model); }), "weight", "borrowed from outside"));
+}
+
+}  // namespace
+}  // namespace zeepo
