@@ -215,6 +215,7 @@ void Trainer::announce(const Plan& plan, EventLog& log) const {
 }
 
 void Trainer::summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const {
+  engine.settle();
   auto ranks = nlohmann::ordered_json::array();
   for (const auto& text : gather_texts(communicator_, rank_report(session, last_step_sent_).dump()))
     ranks.push_back(nlohmann::ordered_json::parse(text));

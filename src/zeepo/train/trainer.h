@@ -15,7 +15,7 @@ class Trainer {
  public:
   // Reads the configuration, opens the data and checks that both fit the options, and all ranks each other: what is
   // wrong is said before any work. Every rank makes its own Trainer with its own communicator.
-  Trainer(TrainOptions options, Communicator& communicator);
+  explicit Trainer(TrainOptions options, Communicator& communicator = alone());
   void run();
 
  private:

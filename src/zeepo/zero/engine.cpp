@@ -205,6 +205,10 @@ void Engine::micro_step(const std::function<Tensor()>& loss) {
   ++micro_steps_;
 }
 
+void Engine::settle() {
+  for (auto& state : states_) collectives_.wait(state.gathering);
+}
+
 void Engine::infer(const std::function<void()>& f) {
   const TapeScope none(nullptr);
   begin_pass(kInference);

@@ -74,6 +74,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void micro_step(const std::function<Tensor()>& loss);
   // After `accumulation` micro-steps: norm, clip, step.
   StepResult step(double lr);
+  // Returns when nothing is on its way between the ranks: others may then use the communicator.
+  void settle();
   // Runs f as one pass without a backward pass.
   void infer(const std::function<void()>& f);
   // Of all collectives so far: bytes sent, and time that the compute has waited.

@@ -14,12 +14,12 @@ std::size_t budget(const Session::Options& options) {
   return static_cast<std::size_t>(bytes);
 }
 
-Communicator& nobody_else() {
+}  // namespace
+
+Communicator& alone() {
   static SelfCommunicator self;  // has no state
   return self;
 }
-
-}  // namespace
 
 Session::Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory,
                  Communicator& communicator)
@@ -28,8 +28,6 @@ Session::Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compu
       memory_(std::move(memory)),
       communicator_(&communicator),
       scope_(std::make_unique<DeviceScope>(*compute_, *memory_)) {}
-
-Session::Session(const Options& options) : Session(options, nobody_else()) {}
 
 Session::Session(const Options& options, Communicator& communicator)
     : pool_(std::make_unique<ThreadPool>(choose_threads(options.threads, options.ranks_on_node))),

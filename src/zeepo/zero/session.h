@@ -12,6 +12,9 @@
 
 namespace zeepo {
 
+// The communicator of a rank that has no others.
+Communicator& alone();
+
 class Session {
  public:
   struct Options {
@@ -21,10 +24,9 @@ class Session {
   };
 
   // A session that computes, alone or as one of several ranks; the communicator is borrowed.
-  explicit Session(const Options& options);
-  Session(const Options& options, Communicator& communicator);
+  explicit Session(const Options& options, Communicator& communicator = alone());
   // The same run dry: shapes and addresses, no memory, no arithmetic, nothing sent.
-  static Session dry(Communicator& communicator);
+  static Session dry(Communicator& communicator = alone());
 
   ArenaTier& memory() { return *memory_; }
   Stream& compute() { return *compute_; }
