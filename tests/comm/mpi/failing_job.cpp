@@ -1,4 +1,6 @@
 // A job in which the last rank fails in the way that the argument names, while the others wait for it or work.
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <string_view>
@@ -17,6 +19,11 @@ void work(std::chrono::seconds time) { std::this_thread::sleep_for(time); }
 void fail(std::string_view how, Communicator& comm, CpuStream& stream) {
   if (how == "kill" || how == "kill-at-work") std::raise(SIGKILL);
   if (how == "stop" || how == "stop-at-work") std::raise(SIGSTOP);
+  if (how == "stop-in-data")
+    std::thread([] {
+      work(std::chrono::seconds(1));
+      ::kill(::getpid(), SIGSTOP);
+    }).detach();
   if (how == "throw") throw Error("the disk is full");
   if (how == "idle") work(std::chrono::seconds(100));
   if (how == "exit") std::exit(0);
@@ -24,6 +31,13 @@ void fail(std::string_view how, Communicator& comm, CpuStream& stream) {
     float x = 0;
     comm.all_reduce(stream, {&x, DType::f32, {1}}, {"another call", 9});
   }
+}
+
+void gather(Communicator& comm, CpuStream& stream) {
+  std::vector<float> full(std::size_t{1} << 22);
+  const std::int64_t n = static_cast<std::int64_t>(full.size()) / comm.size();
+  comm.all_gather(stream, {full.data() + n * comm.rank(), DType::f32, {n}},
+                  {full.data(), DType::f32, {n * comm.size()}}, {"layer 5", 5});
 }
 
 void run(std::string_view how, Communicator& comm) {
@@ -39,10 +53,9 @@ void run(std::string_view how, Communicator& comm) {
   } else if (how.ends_with("at-work")) {
     work(std::chrono::seconds(100));
   }
-  std::vector<float> full(std::size_t{1} << 22);
-  const std::int64_t n = static_cast<std::int64_t>(full.size()) / comm.size();
-  comm.all_gather(stream, {full.data() + n * comm.rank(), DType::f32, {n}},
-                  {full.data(), DType::f32, {n * comm.size()}}, {"layer 5", 5});
+  do {
+    gather(comm, stream);
+  } while (how == "stop-in-data");
 }
 
 }  // namespace

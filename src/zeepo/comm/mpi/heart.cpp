@@ -111,8 +111,12 @@ void Heart::live() {
 
 bool Heart::step() {
   const Clock::time_point now = Clock::now();
-  const double elapsed = std::min(seconds(now - last_step_), kBeatSeconds);
+  const double pause = seconds(now - last_step_), elapsed = std::min(pause, kBeatSeconds);
   last_step_ = now;
+  if (pause > kSilenceSeconds / 2) {
+    stood_still_ = pause;
+    resumed_at_ = now;
+  }
   if (termination_.requested()) obey_termination();
   receive();
   if (failed()) return false;
@@ -223,7 +227,10 @@ void Heart::wait_for_end() {
 }
 
 void Heart::obey_termination() {
-  const std::string died = termination_.who_died();
+  // Others may have ended because this process stood still: it is no witness then.
+  const bool stood_still = stood_still_ > 0 && seconds(last_step_ - resumed_at_) < kSilenceSeconds;
+  const std::string died =
+      stood_still ? fmt::format(", after it had stood still for {:.0f} s", stood_still_) : termination_.who_died();
   fmt::print(stderr, "zeepo: rank {}: told to end by SIGTERM while it {}{}\n", rank_, position_.str(), died);
   std::fflush(nullptr);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other ranks must not take this one for the dead

@@ -83,7 +83,8 @@ class Heart {
   Message incoming_;
   MPI_Request receiving_ = MPI_REQUEST_NULL;
   std::list<Sending> sending_;
-  Clock::time_point last_step_ = Clock::now();
+  Clock::time_point last_step_ = Clock::now(), resumed_at_;
+  double stood_still_ = 0;  // seconds before resumed_at_
   double since_beat_ = kBeatSeconds, silent_ = 0;
   bool leaving_ = false, predecessor_left_ = false;
 
