@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -10,9 +11,10 @@
 namespace zeepo {
 namespace {
 
-volatile std::sig_atomic_t termination_requested = 0;
+std::atomic<bool> termination_requested{false};  // set by the handler, read by the heart
+static_assert(std::atomic<bool>::is_always_lock_free);
 
-void note_request(int) { termination_requested = 1; }
+void note_request(int) { termination_requested = true; }
 
 // Gone, or a zombie that its parent has not yet read.
 bool has_died(pid_t process) {
@@ -39,7 +41,7 @@ void Termination::release() const {
   if (installed_) std::signal(SIGTERM, SIG_DFL);
 }
 
-bool Termination::requested() const { return termination_requested != 0; }
+bool Termination::requested() const { return termination_requested; }
 
 std::string Termination::who_died() const {
   for (const LocalRank& local : local_ranks_)
