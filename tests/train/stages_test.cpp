@@ -50,7 +50,8 @@ TrainOptions golden_options(const std::string& name, std::int64_t micro_batch) {
 
 Record train(TrainOptions options, int ranks) {
   static int count = 0;
-  const auto log = std::filesystem::temp_directory_path() / fmt::format("zeepo-stages-{}-{}.jsonl", ::getpid(), ++count);
+  const auto log =
+      std::filesystem::temp_directory_path() / fmt::format("zeepo-stages-{}-{}.jsonl", ::getpid(), ++count);
   options.log = log.string();
   testing::internal::CaptureStderr();
   ThreadsWorld world(ranks);
@@ -91,9 +92,9 @@ TEST_P(Stages, AllGiveTheSameBits) {
         for (const std::int64_t prefetch : {std::int64_t{0}, std::int64_t{1} << 14, std::int64_t{1} << 30}) {
           options.stage = stage;
           options.prefetch_bytes = prefetch;
-          expect_same(train(options, GetParam()), reference,
-                      fmt::format("stage {}, prefetch {}, {}, accumulation {}", stage, prefetch, name_of(dtype),
-                                  accumulation));
+          expect_same(
+              train(options, GetParam()), reference,
+              fmt::format("stage {}, prefetch {}, {}, accumulation {}", stage, prefetch, name_of(dtype), accumulation));
         }
     }
 }

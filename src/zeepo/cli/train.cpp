@@ -5,7 +5,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/values.h"
-#include "zeepo/comm/self/self_communicator.h"
+#include "zeepo/comm/launch.h"
 #include "zeepo/train/trainer.h"
 
 namespace zeepo::cli {
@@ -67,8 +67,21 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
       ->capture_default_str();
   command.add_option("--device", texts.device)->capture_default_str();
   command.add_option("--memory", texts.memory, "Budget, as device=4GiB [what the machine has]");
-  command.add_option("--stage", options.stage,
-                     "What is sharded over the ranks: 0 nothing, 1 the optimizer's state, 2 and gradients, 3 and parameters")
+  command
+      .add_option(
+          "--stage", options.stage,
+          "What is sharded over the ranks: 0 nothing, 1 the optimizer's state, 2 and gradients, 3 and parameters")
+      ->capture_default_str();
+  static const std::map<std::string, Reduce> reductions{{"each", Reduce::each}, {"last", Reduce::last}};
+  command
+      .add_option("--reduce", options.reduce,
+                  "Gradients over the ranks: each micro-step, or last, their local sum (stages 0 and 1) [each]")
+      ->transform(CLI::Transformer(reductions));
+  command.add_option("--blocks-per-unit", options.blocks_per_unit, "Transformer blocks that travel together")
+      ->capture_default_str();
+  command
+      .add_option("--timeout", options.timeout_seconds,
+                  "Seconds after which waiting for a rank that lives but makes no progress is an error; 0: never")
       ->capture_default_str();
   command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use [256MiB]; 0: no overlap");
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
@@ -76,6 +89,18 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
   command.add_option("--log", options.log, "JSON lines, a plan, each step and a summary; - for stdout");
   command.add_option("--output", options.output, "Where to save the trained model, as a Hugging Face directory");
   command.add_option("--output-dtype", texts.output_dtype, "[--dtype]");
+}
+
+// One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
+void train(const TrainOptions& options) {
+  const auto communicator = make_communicator(detect_launch());
+  if (communicator->size() == 1) return Trainer(options, *communicator).run();
+  try {
+    Trainer(options, *communicator).run();
+    communicator->finish();
+  } catch (const std::exception& error) {
+    communicator->abort_job(error.what());
+  }
 }
 
 }  // namespace
@@ -87,7 +112,9 @@ void add_train(CLI::App& program) {
   add_data_options(*command, *options, *texts);
   add_optimizer_options(*command, *options, *texts);
   add_machine_options(*command, *options, *texts);
-  command->footer("Example: zeepo train --model gpt2 --data book.txt --seq-len 512 --steps 100 --output tuned");
+  command->footer(
+      "Examples: zeepo train --model gpt2 --data book.txt --seq-len 512 --steps 100 --output tuned\n"
+      "          mpirun -n 4 zeepo train --stage 3 --model llama --data tokens.bin --steps 100");
   command->callback([options, texts] {
     parse_betas(texts->betas, options->optimizer);
     options->dtype = dtype_option("--dtype", texts->dtype);
@@ -96,8 +123,7 @@ void add_train(CLI::App& program) {
     if (!texts->prefetch.empty()) options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
     check_device(texts->device);
     if (texts->no_shuffle) options->order = Order::as_is;
-    SelfCommunicator self;
-    Trainer(*options, self).run();
+    train(*options);
   });
 }
 

@@ -2,8 +2,9 @@
 //
 // The order of visits is learnt: a pass is recorded, and a later pass of the same kind that starts alike is expected to
 // go on alike. Several recordings of a kind are kept, so that training with a branch in the model, evaluation and
-// generation may alternate. A pass that departs from all of them is only slower: it gets what it needs at each visit and
-// nothing ahead, and is recorded too. Pure: no I/O, no clock; every rank that makes the same visits gets the same answers.
+// generation may alternate. A pass that departs from all of them is only slower: it gets what it needs at each visit
+// and nothing ahead, and is recorded too. Pure: no I/O, no clock; every rank that makes the same visits gets the same
+// answers.
 #pragma once
 
 #include <cstddef>

@@ -66,8 +66,8 @@ Trainer::Trainer(TrainOptions options, Communicator& communicator)
   model_ = make_model(config_);
   data_.emplace(open_data(options_, config_));
   samples_ = sample_count(data_->tokens(), options_.seq_len);
-  if (options_.steps == 0)
-    options_.steps = std::max<std::int64_t>(1, samples_ * options_.seq_len / tokens_per_step());
+  if (options_.steps == 0) options_.steps = std::max<std::int64_t>(1, samples_ * options_.seq_len / tokens_per_step());
+  communicator_.set_progress_timeout(options_.timeout_seconds);
   check_ranks();
 }
 
@@ -89,7 +89,9 @@ void Trainer::check_ranks() const {
                                   {"batch and steps", batch},
                                   {"--seed", text(options_.seed)},
                                   {"--lr", text(options_.schedule.lr)},
-                                  {"--prefetch", text(options_.prefetch_bytes)}});
+                                  {"--prefetch", text(options_.prefetch_bytes)},
+                                  {"--blocks-per-unit", text(options_.blocks_per_unit)},
+                                  {"--reduce", text(options_.reduce == Reduce::last)}});
 }
 
 EngineOptions Trainer::engine_options() const {
@@ -99,6 +101,8 @@ EngineOptions Trainer::engine_options() const {
           .optimizer = options_.optimizer,
           .decay = options_.decay,
           .accumulation = options_.grad_accum,
+          .reduce = options_.reduce,
+          .blocks_per_unit = options_.blocks_per_unit,
           .clip = options_.clip,
           .activation_checkpointing = options_.activation_checkpointing};
 }
@@ -125,10 +129,9 @@ void Trainer::run() {
   const Plan plan = plan_memory();
   announce(plan, log);
 
-  Session session({.threads = options_.threads,
-                   .device_bytes = options_.device_bytes,
-                   .ranks_on_node = communicator_.local_size()},
-                  communicator_);
+  Session session(
+      {.threads = options_.threads, .device_bytes = options_.device_bytes, .ranks_on_node = communicator_.local_size()},
+      communicator_);
   if (plan.arena_bytes > session.memory().budget_bytes())
     throw Error(
         "train: a step needs {} of memory ({}), the budget is {}; lower --micro-batch or --seq-len, or try "
@@ -192,7 +195,8 @@ StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
   const std::int64_t tokens = tokens_per_step();
   const double rate = static_cast<double>(tokens) / elapsed.count();
   const double flops_a_token = 6 * static_cast<double>(engine.parameter_count());
-  return {step, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine.stalled_seconds() - stalled};
+  return {
+      step, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine.stalled_seconds() - stalled};
 }
 
 void Trainer::announce(const Plan& plan, EventLog& log) const {

@@ -29,7 +29,8 @@ std::vector<std::string> gather_texts(Communicator& communicator, const std::str
   const auto all = gather(communicator, padded, {"texts", 0});
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < sizes.size(); ++r)
-    texts.emplace_back(reinterpret_cast<const char*>(all.data() + r * padded.size()), static_cast<std::size_t>(sizes[r]));
+    texts.emplace_back(reinterpret_cast<const char*>(all.data() + r * padded.size()),
+                       static_cast<std::size_t>(sizes[r]));
   return texts;
 }
 
@@ -39,8 +40,10 @@ void check_agreement(Communicator& communicator, const std::vector<std::pair<std
     const auto texts = gather_texts(communicator, value);
     for (std::size_t r = 1; r < texts.size(); ++r)
       if (texts[r] != texts[0])
-        throw Error("the ranks differ in {}: rank 0 has {}, rank {} has {}; start all of them with the same command and "
-                    "files", name, texts[0], r, texts[r]);
+        throw Error(
+            "the ranks differ in {}: rank 0 has {}, rank {} has {}; start all of them with the same command and "
+            "files",
+            name, texts[0], r, texts[r]);
   }
 }
 

@@ -6,8 +6,7 @@
 
 namespace zeepo {
 
-Collectives::Collectives(Communicator& communicator, Overlap overlap)
-    : communicator_(communicator), overlap_(overlap) {
+Collectives::Collectives(Communicator& communicator, Overlap overlap) : communicator_(communicator), overlap_(overlap) {
   if (!alone() && !Device::current().compute.dry()) worker_ = std::make_unique<Worker>();
 }
 

@@ -1,4 +1,5 @@
-// The engine's collectives, beside the compute: jobs on one thread, in the order they were given, the same on every rank.
+// The engine's collectives, beside the compute: jobs on one thread, in the order they were given, the same on every
+// rank.
 //
 // Nothing is sent in a dry pass or by a rank alone. What a job works on must live until its Completion has been waited
 // for, on the compute thread: so memory comes and goes at the same places of every pass.

@@ -21,9 +21,12 @@ constexpr double kPersistentShare = 0.001;
 Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& options)
     : options_(options),
       collectives_(communicator, options.prefetch_bytes > 0 ? Collectives::Overlap::yes : Collectives::Overlap::no),
-      plan_(plan_units(model)) {
+      plan_(plan_units(model, options.blocks_per_unit)) {
   if (options.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options.accumulation);
   if (options.stage < 0 || options.stage > 3) throw Error("engine: stage {}: must be 0, 1, 2 or 3", options.stage);
+  if (options.reduce == Reduce::last && options.stage > 1)
+    throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
+                options.stage);
   if (options.use == Use::train && options.dtype == DType::f16) loss_scale_ = LossScale(options.loss_scale);
   for (const auto& unit : plan_.units)
     for (const auto& named : unit.parameters) parameter_count_ += named.parameter->elements();
@@ -86,6 +89,7 @@ void Engine::keep(UnitState& state, const Unit& unit, bool params_whole) {
   const bool grads_whole = options_.stage == 0 || reduces_in_place();
   state.grads = zeros(grads_whole ? state.whole : state.own, options_.accumulation > 1 ? DType::f32 : options_.dtype,
                       Kind::grads);
+  if (sums_locally()) state.local_sum = zeros(state.whole, DType::f32, Kind::grads);
 }
 
 void Engine::place_parameters(std::size_t u) {
@@ -128,8 +132,7 @@ void Engine::fetch(std::size_t u) {
   UnitState& state = states_[u];
   if (state.gathered.defined()) return;
   state.gathered = Tensor({state.whole.elements()}, options_.dtype, Kind::working);
-  state.gathering =
-      collectives_.all_gather(state.params.tensor.view(), state.gathered.view(), label("parameters", u));
+  state.gathering = collectives_.all_gather(state.params.tensor.view(), state.gathered.view(), label("parameters", u));
 }
 
 void Engine::await(std::size_t u) {
@@ -184,7 +187,8 @@ void Engine::after_backward(Module& module) {
 
 void Engine::micro_step(const std::function<Tensor()>& loss) {
   if (options_.use != Use::train) throw Error("engine: made for inference, asked to train");
-  if (micro_steps_ == options_.accumulation) throw Error("engine: more than {} micro-steps before step()", micro_steps_);
+  if (micro_steps_ == options_.accumulation)
+    throw Error("engine: more than {} micro-steps before step()", micro_steps_);
   const float mean = 1.0f / static_cast<float>(options_.accumulation * collectives_.size());
   Tape tape(loss_scale_.value() * mean);
   begin_pass(kTraining);

@@ -1,10 +1,10 @@
 // Owns the states of a model and moves them: the one data path for every stage, tier and backend.
 //
-// It sees the model as units of named flat parameters and four calls: before and after each visit, forward and backward.
-// Every parameter is gathered, used, released, its gradient reduced into this rank's shard and the shard stepped; a stage
-// only says what is kept in between. The engine must outlive every tensor that the model computes while it is attached,
-// and detaches when destroyed. All calls come from the rank's own thread, with its Device in scope; every rank makes the
-// same calls.
+// It sees the model as units of named flat parameters and four calls: before and after each visit, forward and
+// backward. Every parameter is gathered, used, released, its gradient reduced into this rank's shard and the shard
+// stepped; a stage only says what is kept in between. The engine must outlive every tensor that the model computes
+// while it is attached, and detaches when destroyed. All calls come from the rank's own thread, with its Device in
+// scope; every rank makes the same calls.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,10 @@ namespace zeepo {
 enum class Decay { all, matrices };  // matrices: only parameters of two or more dimensions
 enum class Use { train, infer };     // infer keeps the parameters alone
 
+// When gradients of several micro-steps are reduced over the ranks: each micro-step into the shard, the same at every
+// stage; or summed locally first, with less traffic, more memory and other rounding (stages 0 and 1).
+enum class Reduce { each, last };
+
 struct EngineOptions {
   Use use = Use::train;
   DType dtype = DType::f32;  // of parameters, activations and gradients
@@ -41,7 +45,9 @@ struct EngineOptions {
   OptimizerOptions optimizer = {};
   Decay decay = Decay::all;
   std::int64_t accumulation = 1;  // micro-steps a step
-  float clip = 1.0f;              // 0 or less: no clipping
+  Reduce reduce = Reduce::each;
+  std::int64_t blocks_per_unit = 1;  // of the model's repeated blocks
+  float clip = 1.0f;                 // 0 or less: no clipping
   bool activation_checkpointing = false;
   LossScale::Options loss_scale = {};  // fp16 only
 };
@@ -121,6 +127,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
 
   // Gradients.
   bool reduces_in_place() const;
+  bool sums_locally() const { return options_.reduce == Reduce::last && options_.accumulation > 1; }
+  bool sum_locally(UnitState& state);
   void clear_padding(std::size_t unit, const Tensor& flat);
   void reduce(std::size_t unit);
   void finish_reduction();
@@ -134,7 +142,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   Collectives collectives_;
   UnitPlan plan_;
   std::vector<UnitState> states_;
-  std::vector<std::size_t> always_there_;  // units that no visit names
+  std::vector<std::size_t> always_there_;        // units that no visit names
   std::map<const Module*, std::size_t> visits_;  // index into plan_.visits
   std::map<const Leaf*, Place> places_;
   std::map<std::string, SlicePlace> slices_;

@@ -26,11 +26,26 @@ Gradient::Target Engine::gradient_of(const Leaf& leaf) {
   const Place& place = places_.at(&leaf);
   UnitState& state = states_[place.unit];
   if (!state.pending.defined()) {
-    state.pending = reduces_in_place() ? state.grads.tensor
-                                       : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
+    state.pending =
+        reduces_in_place() ? state.grads.tensor : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
     clear_padding(place.unit, state.pending);
   }
   return {state.pending.part(place.offset, leaf.shape()), Write::overwrite};
+}
+
+// Adds this micro-step's gradients to the rank's own sum; true at the last one, when `pending` holds that sum.
+bool Engine::sum_locally(UnitState& state) {
+  const Tensor &sum = state.local_sum.tensor, &pending = state.pending;
+  const bool last = micro_steps_ + 1 == options_.accumulation;
+  launch([&](auto& s) {
+    if (micro_steps_ == 0)
+      copy(s, pending.view(), sum.view());
+    else
+      add(s, sum.view(), pending.view(), sum.view());
+    if (last) copy(s, sum.view(), pending.view());
+  });
+  if (!last) state.pending = {};
+  return last;
 }
 
 void Engine::reduce(std::size_t u) {
@@ -45,16 +60,16 @@ void Engine::reduce(std::size_t u) {
     }
   }
   state.reduced = true;
+  if (sums_locally() && !sum_locally(state)) return;
   finish_reduction();  // one at a time on its way: the memory it holds is bounded
 
   Reduction reduction{.unit = u, .done = {}, .pending = std::exchange(state.pending, {}), .scratch = {}, .reduced = {}};
   if (collectives_.alone()) {
     reduction.reduced = reduction.pending;
   } else {
-    const bool adds = options_.accumulation > 1 && micro_steps_ > 0;
+    const bool adds = options_.accumulation > 1 && micro_steps_ > 0 && !sums_locally();
     reduction.scratch = Tensor({state.whole.elements()}, options_.dtype, Kind::working);
-    reduction.reduced =
-        adds ? Tensor({state.own.elements()}, DType::f32, Kind::working) : state.grads.of(state.own);
+    reduction.reduced = adds ? Tensor({state.own.elements()}, DType::f32, Kind::working) : state.grads.of(state.own);
     reduction.done = collectives_.reduce_scatter(reduction.pending.view(), reduction.scratch.view(),
                                                  reduction.reduced.view(), label("gradients", u));
   }
@@ -70,7 +85,7 @@ void Engine::finish_reduction() {
   if (options_.accumulation == 1) return;
   const Tensor sum = states_[reduction.unit].grads.of(states_[reduction.unit].own);
   launch([&](auto& s) {
-    if (micro_steps_ > 0)
+    if (micro_steps_ > 0 && !sums_locally())
       add(s, sum.view(), reduction.reduced.view(), sum.view());
     else if (collectives_.alone())
       copy(s, reduction.reduced.view(), sum.view());

@@ -18,8 +18,7 @@ void Engine::compute_norm() {
   }
   Completion gathered = collectives_.all_gather(own.view(), norm_partials_.view(), {"gradient norms", 0});
   collectives_.wait(gathered);
-  launch(
-      [&](auto& s) { finish_norm(s, norm_partials_.view(), loss_scale_.value(), options_.clip, control_.view()); });
+  launch([&](auto& s) { finish_norm(s, norm_partials_.view(), loss_scale_.value(), options_.clip, control_.view()); });
 }
 
 StepResult Engine::step(double lr) {

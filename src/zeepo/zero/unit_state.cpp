@@ -5,7 +5,9 @@
 
 namespace zeepo {
 
-Tensor FlatPart::of(const Extent& wanted) const { return tensor.part(wanted.begin - extent.begin, {wanted.elements()}); }
+Tensor FlatPart::of(const Extent& wanted) const {
+  return tensor.part(wanted.begin - extent.begin, {wanted.elements()});
+}
 
 FlatPart zeros(const Extent& extent, DType dtype, Kind kind) {
   const Tensor flat({extent.elements()}, dtype, kind);

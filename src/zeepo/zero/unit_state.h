@@ -1,5 +1,5 @@
-// What a rank keeps of one unit, and what it holds of it for the moment. The stage decides what is kept whole and what as
-// this rank's shard; nothing else depends on it.
+// What a rank keeps of one unit, and what it holds of it for the moment. The stage decides what is kept whole and what
+// as this rank's shard; nothing else depends on it.
 #pragma once
 
 #include <vector>
@@ -31,6 +31,7 @@ struct UnitState {
   FlatPart low;                   // what `params` lacks of the fp32 weight, see kernels/optimizer.h
   FlatPart grads;                 // reduced and summed over micro-steps
   std::vector<FlatPart> moments;  // fp32
+  FlatPart local_sum;             // fp32, of this rank's micro-steps, where they are reduced last
 
   Tensor gathered;       // all parameters, while they are here; the kept ones themselves where they are kept whole
   Completion gathering;  // of `gathered`
