@@ -1,11 +1,14 @@
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "zeepo/base/error.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/values.h"
 #include "zeepo/comm/launch.h"
+#include "zeepo/comm/throttled/throttled_communicator.h"
 #include "zeepo/train/trainer.h"
 
 namespace zeepo::cli {
@@ -13,7 +16,7 @@ namespace {
 
 // Texts that become values once all options are known.
 struct Texts {
-  std::string betas = "0.9,0.95", dtype = "fp32", output_dtype, device = "cpu", memory, prefetch;
+  std::string betas = "0.9,0.95", dtype = "fp32", output_dtype, device = "cpu", memory, prefetch, link;
   bool no_shuffle = false;
 };
 
@@ -22,6 +25,18 @@ void parse_betas(const std::string& text, OptimizerOptions& optimizer) {
   char comma = 0;
   if (!(stream >> optimizer.beta1 >> comma >> optimizer.beta2) || comma != ',' || stream.peek() != EOF)
     throw UsageError("train: --betas {}: write two numbers, like 0.9,0.95", text);
+}
+
+// "ranks=100MB/s": bytes a second; 0 where the text is empty.
+double parse_link(const std::string& text) {
+  if (text.empty()) return 0;
+  constexpr std::string_view kRanks = "ranks=", kPerSecond = "/s";
+  if (!text.starts_with(kRanks) || !text.ends_with(kPerSecond))
+    throw UsageError("train: --simulate-link {}: write ranks=SIZE/s, like ranks=100MB/s", text);
+  const auto size = text.substr(kRanks.size(), text.size() - kRanks.size() - kPerSecond.size());
+  const std::int64_t bytes = size_option("train: --simulate-link", size);
+  if (bytes <= 0) throw UsageError("train: --simulate-link {}: must be more than 0", text);
+  return static_cast<double>(bytes);
 }
 
 void add_data_options(CLI::App& command, TrainOptions& options, Texts& texts) {
@@ -84,6 +99,7 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
                   "Seconds after which waiting for a rank that lives but makes no progress is an error; 0: never")
       ->capture_default_str();
   command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use [256MiB]; 0: no overlap");
+  command.add_option("--simulate-link", texts.link, "A slow link between ranks, as ranks=100MB/s: for measurements");
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
                    "Keep only each block's input and compute the rest again");
   command.add_option("--log", options.log, "JSON lines, a plan, each step and a summary; - for stdout");
@@ -92,11 +108,13 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
 }
 
 // One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
-void train(const TrainOptions& options) {
+void train(const TrainOptions& options, double link_bytes_per_second) {
   const auto communicator = make_communicator(detect_launch());
   if (communicator->size() == 1) return Trainer(options, *communicator).run();
   try {
-    Trainer(options, *communicator).run();
+    std::optional<ThrottledCommunicator> slow;
+    if (link_bytes_per_second > 0) slow.emplace(*communicator, link_bytes_per_second);
+    Trainer(options, slow ? *slow : *communicator).run();
     communicator->finish();
   } catch (const std::exception& error) {
     communicator->abort_job(error.what());
@@ -123,7 +141,7 @@ void add_train(CLI::App& program) {
     if (!texts->prefetch.empty()) options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
     check_device(texts->device);
     if (texts->no_shuffle) options->order = Order::as_is;
-    train(*options);
+    train(*options, parse_link(texts->link));
   });
 }
 
