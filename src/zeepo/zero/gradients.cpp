@@ -1,6 +1,7 @@
 // The engine's gradients: from the ops into a unit's buffer, reduced over the ranks into this rank's shard.
 #include <utility>
 
+#include "zeepo/base/error.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
 #include "zeepo/zero/engine.h"
@@ -25,6 +26,11 @@ void Engine::clear_padding(std::size_t u, const Tensor& flat) {
 Gradient::Target Engine::gradient_of(const Leaf& leaf) {
   const Place& place = places_.at(&leaf);
   UnitState& state = states_[place.unit];
+  if (state.reduced)
+    throw Error(
+        "engine: a parameter of {} has a gradient after the last visit that names it; the module that uses it must "
+        "own or borrow() it",
+        plan_.units[place.unit].name);
   if (!state.pending.defined()) {
     state.pending =
         reduces_in_place() ? state.grads.tensor : Tensor({state.whole.elements()}, options_.dtype, Kind::working);

@@ -73,6 +73,7 @@ UnitPlan plan_units(Module& model, std::int64_t blocks_per_unit) {
   std::vector<NamedParameter> rest;
   for (const auto& named : named_parameters(model))
     if (!unit_of.contains(named.parameter)) rest.push_back(named);
+  const std::size_t always_there = plan.units.size();
   add_unit("rest", rest);
 
   for (const auto& root : roots) {
@@ -81,6 +82,7 @@ UnitPlan plan_units(Module& model, std::int64_t blocks_per_unit) {
       const auto unit = unit_of.find(parameter);
       if (unit == unit_of.end())
         throw Error("unit: parameter {} is borrowed from outside the model", parameter->name());
+      if (unit->second == always_there) return;  // the model may use it at any time, around the visits too
       if (std::find(visit.units.begin(), visit.units.end(), unit->second) == visit.units.end())
         visit.units.push_back(unit->second);
     };
