@@ -159,10 +159,7 @@ void Engine::hold(const PassPlanner::Wanted& wanted) {
   for (const std::size_t u : wanted.now) await(u);
 }
 
-void Engine::begin_pass(int kind) {
-  for (const std::size_t u : always_there_) await(u);
-  hold(planner_->begin(kind));
-}
+void Engine::begin_pass(int kind) { hold(planner_->begin(kind)); }
 
 void Engine::end_pass() {
   planner_->end();

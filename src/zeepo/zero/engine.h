@@ -115,6 +115,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void place_parameters(std::size_t unit);
   PassPlanner::Options planner_options() const;
   bool persistent(const Unit& unit) const;
+  std::vector<float> piece_buffer() const;  // for weights on their way in and out
 
   // Parameters on their way in and out.
   void hold(const PassPlanner::Wanted& wanted);

@@ -39,10 +39,12 @@ StepResult Engine::step(double lr) {
     collectives_.wait(grads_there[u]);
     step_unit(u, lr);
     UnitState& state = states_[u];
-    if (state.params_whole() && state.stepped != state.whole)
-      state.gathering = collectives_.all_gather(state.params.of(state.own).view(), state.params.tensor.view(),
-                                                label("stepped parameters", u));
+    if (!state.params_whole() || state.stepped == state.whole) continue;
+    show(u, false);  // until they are awaited
+    state.gathering = collectives_.all_gather(state.params.of(state.own).view(), state.params.tensor.view(),
+                                              label("stepped parameters", u));
   }
+  for (const std::size_t u : always_there_) await(u);
 
   const auto control = control_.to_floats();
   const StepResult result{loss_.item(), control[0], control[2] != 0, loss_scale_.value()};

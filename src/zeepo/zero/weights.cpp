@@ -22,8 +22,15 @@ void in_pieces(const Extent& extent, F&& f) {
 
 }  // namespace
 
+std::vector<float> Engine::piece_buffer() const {
+  std::int64_t largest = 0;
+  for (const auto& [name, slice_place] : slices_) largest = std::max(largest, slice_place.slice.shape.elements());
+  return std::vector<float>(static_cast<std::size_t>(std::min(largest, kPiece)));
+}
+
 void Engine::load(const WeightSource& source) {
-  std::vector<float> values(kPiece);
+  settle();
+  std::vector<float> values = piece_buffer();
   for (const auto& [name, slice_place] : slices_) {
     const WeightSlice& slice = slice_place.slice;
     const Place& place = slice_place.place;
@@ -77,7 +84,7 @@ void Engine::read(const std::string& name, std::int64_t begin, std::span<float> 
 std::string Engine::weights_hash() {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(hash.get());
-  std::vector<float> values(kPiece);
+  std::vector<float> values = piece_buffer();
   for (const auto& [name, slice_place] : slices_) {
     XXH3_128bits_update(hash.get(), name.data(), name.size());
     in_pieces({0, slice_place.slice.shape.elements()}, [&, &name = name](const Extent& piece) {
