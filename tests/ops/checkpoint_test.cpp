@@ -16,9 +16,6 @@ struct Outcome {
   std::vector<float> y, dx, dweight;
   std::uint64_t next_random;
   std::int64_t peak;
-  friend bool operator==(const Outcome& a, const Outcome& b) {
-    return a.y == b.y && a.dx == b.dx && a.dweight == b.dweight && a.next_random == b.next_random;
-  }
 };
 
 Outcome run(bool checkpointed) {

@@ -22,7 +22,8 @@ struct Finished {
 };
 
 struct Limits {
-  long file_bytes = 0;  // no file may grow past this; 0: no limit
+  long file_bytes = 0;           // no file may grow past this; 0: no limit
+  std::string stdout_path = {};  // where stdout goes instead
 };
 
 inline std::string whole_file(const std::filesystem::path& path) {
@@ -48,7 +49,8 @@ inline Finished run_program(const std::string& program, const std::vector<std::s
 
   const pid_t child = ::fork();
   if (child == 0) {
-    const int out_file = ::open(out.c_str(), O_WRONLY | O_CREAT, 0600),
+    const std::string& stdout_path = limits.stdout_path.empty() ? out : limits.stdout_path;
+    const int out_file = ::open(stdout_path.c_str(), O_WRONLY | O_CREAT, 0600),
               err_file = ::open(err.c_str(), O_WRONLY | O_CREAT, 0600);
     ::dup2(out_file, STDOUT_FILENO);
     ::dup2(err_file, STDERR_FILENO);

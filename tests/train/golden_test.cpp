@@ -105,7 +105,8 @@ TEST_P(EveryGolden, LogitsAreThoseOfPyTorch) {
 
 class Sixteen : public EveryGolden {};
 INSTANTIATE_TEST_SUITE_P(Models, Sixteen,
-                         ::testing::Values("golden/gpt2-tiny", "golden/llama-tiny", "golden/qwen3-tiny"),
+                         ::testing::Values("golden/gpt2-tiny", "golden/llama-tiny", "golden/llama-old-spelling",
+                                           "golden/mistral-tiny", "golden/qwen2-tiny", "golden/qwen3-tiny"),
                          golden_test_name);
 
 TEST_P(Sixteen, FollowsFp32WithinOnePercent) {

@@ -177,6 +177,53 @@ TEST(Engine, AccumulationEqualsTheLargerBatch) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-6) << i;
 }
 
+// One unit visited twice in a pass: its gradient is complete, and reduced, only after the second visit back.
+TEST(Engine, AUnitUsedTwiceSumsBothGradients) {
+  class Twice : public Module {
+   public:
+    Twice() : again(child<Linear>("again", kIn, kIn)), last(child<Linear>("last", kIn, kOut)) {}
+    Tensor forward(const Tensor& x) override { return last(gelu(again(gelu(again(x))))); }
+    Linear &again, &last;
+  };
+  const Batch batch = make_batch(4, 1);
+  // The gradient by engine: plain SGD with a rate of 1 subtracts it.
+  const auto gradient = [&](std::int64_t accumulation, bool differences) {
+    const auto session = common_session();
+    Twice model;
+    Engine engine(model, session->communicator(), {.optimizer = kPlainSgd, .accumulation = accumulation, .clip = 0});
+    const auto loss = [&] {
+      return cross_entropy(model(Tensor::from<float>(batch.x, {4, kIn})),
+                           Tensor::from<std::int32_t>(batch.targets, {4}));
+    };
+    std::vector<float> result, before(kIn * kIn), after(kIn * kIn);
+    engine.load(fill_weights);
+    engine.read("again.weight", 0, before);
+    if (!differences) {
+      for (std::int64_t m = 0; m < accumulation; ++m) engine.micro_step(loss);
+      (void)engine.step(1);
+      engine.read("again.weight", 0, after);
+      for (std::size_t i = 0; i < before.size(); ++i) result.push_back(before[i] - after[i]);
+      return result;
+    }
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const auto moved = [&](float by) {
+        engine.load([&](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
+          fill_weights(slice, begin, out);
+          if (slice.name == "again.weight") out[i] += by;
+        });
+        return static_cast<double>(engine.evaluate(loss));
+      };
+      result.push_back(static_cast<float>((moved(0.02f) - moved(-0.02f)) / 0.04));
+    }
+    return result;
+  };
+  const auto expected = gradient(1, true), one = gradient(1, false), two = gradient(2, false);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(one[i], expected[i], 5e-4) << i;
+    EXPECT_NEAR(two[i], expected[i], 5e-4) << i;
+  }
+}
+
 TEST(Engine, ClippingScalesTheStepToTheLimit) {
   const auto step_length = [](float clip) {
     NetRun run({.optimizer = kPlainSgd, .clip = clip});

@@ -166,7 +166,7 @@ void add_generate(CLI::App& program) {
   command->add_option("--dtype", options->dtype, "fp32, bf16 or fp16")->capture_default_str();
   command->add_option("--device", options->device)->capture_default_str();
   command->add_option("--memory", options->memory, "Budget, as device=4GiB [what the machine has]");
-  command->add_option("--threads", options->threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::PositiveNumber);
+  command->add_option("--threads", options->threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::Range(1, kMaxThreads));
   command->add_flag("--json", options->json, "Print JSON lines: the result, then a summary");
   command->callback([options] { run(*options); });
 }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <exception>
 #include <new>
 
@@ -21,10 +22,12 @@ int run(int argc, char** argv) {
   program.footer("zeepo COMMAND --help tells the options of a command.");
   try {
     program.parse(argc, argv);
-    return 0;
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? 0 : kUsageError;
+    if (program.exit(error) != 0) return kUsageError;
   }
+  // What is still buffered must reach the disk or the pipe before the run counts as a success.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw zeepo::Error("cannot write to standard output");
+  return 0;
 }
 
 }  // namespace

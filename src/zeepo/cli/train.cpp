@@ -51,7 +51,7 @@ void add_data_options(CLI::App& command, TrainOptions& options, Texts& texts) {
   command.add_option("--steps", options.steps, "The last step [once through the data]");
   command.add_flag("--no-shuffle", texts.no_shuffle, "Take the samples in the order of the file");
   command.add_option("--seed", options.seed, "Of the order, fresh weights and dropout")->capture_default_str();
-  command.add_option("--threads", options.threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::PositiveNumber);
+  command.add_option("--threads", options.threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::Range(1, kMaxThreads));
 }
 
 void add_optimizer_options(CLI::App& command, TrainOptions& options, Texts& texts) {

@@ -8,6 +8,8 @@
 
 namespace zeepo::cli {
 
+inline constexpr int kMaxThreads = 1024;
+
 // All throw UsageError naming the option and the value.
 DType dtype_option(const std::string& option, const std::string& text);
 std::int64_t size_option(const std::string& option, const std::string& text);

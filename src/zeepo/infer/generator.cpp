@@ -24,8 +24,7 @@ void check_prompt(const ModelConfig& config, std::span<const std::int32_t> promp
   for (std::size_t i = 0; i < prompt.size(); ++i)
     if (prompt[i] < 0 || prompt[i] >= config.vocab)
       throw Error("generate: token {} of the prompt is {}, the vocabulary has {} entries", i, prompt[i], config.vocab);
-  const auto positions = static_cast<std::int64_t>(prompt.size()) + new_tokens;
-  if (positions > config.max_positions)
+  if (new_tokens > config.max_positions - static_cast<std::int64_t>(prompt.size()))
     throw Error("generate: {} prompt tokens and {} new ones, but the model has {} positions; lower --max-new-tokens",
                 prompt.size(), new_tokens, config.max_positions);
 }

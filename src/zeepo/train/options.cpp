@@ -11,6 +11,13 @@ void at_least(const char* option, std::int64_t value, std::int64_t least) {
   if (value < least) throw UsageError("train: {} {}: must be at least {}", option, value, least);
 }
 
+// Far beyond what makes sense, so that products of sizes stay within 64 bits.
+void in_sizes(const char* option, std::int64_t value) {
+  constexpr std::int64_t kMost = 1 << 20;
+  at_least(option, value, 1);
+  if (value > kMost) throw UsageError("train: {} {}: must be at most {}", option, value, kMost);
+}
+
 void in_range(const char* option, double value, double least, double below) {
   if (!(value >= least && value < below))
     throw UsageError("train: {} {}: must be at least {} and below {}", option, value, least, below);
@@ -24,8 +31,8 @@ void not_negative(const char* option, double value) {
 
 void check(const TrainOptions& options) {
   at_least("--seq-len", options.seq_len, 0);
-  at_least("--micro-batch", options.micro_batch, 1);
-  at_least("--grad-accum", options.grad_accum, 1);
+  in_sizes("--micro-batch", options.micro_batch);
+  in_sizes("--grad-accum", options.grad_accum);
   at_least("--steps", options.steps, 0);
   if (options.stage < 0 || options.stage > 3)
     throw UsageError("train: --stage {}: must be 0, 1, 2 or 3", options.stage);

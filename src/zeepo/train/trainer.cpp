@@ -7,6 +7,7 @@
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
+#include "zeepo/data/documents.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
 #include "zeepo/model/staging_directory.h"
@@ -26,7 +27,7 @@ ModelConfig configured(const TrainOptions& options) {
 
 TokenFile open_data(const TrainOptions& options, const ModelConfig& config) {
   std::optional<Tokenizer> tokenizer;
-  if (options.data.extension() != ".bin") tokenizer = Tokenizer::load(options.model / "tokenizer.json");
+  if (is_text_file(options.data)) tokenizer = Tokenizer::load(options.model / "tokenizer.json");
   std::optional<std::int32_t> eos;
   if (!config.eos.empty() && config.eos.front() < config.vocab) eos = config.eos.front();
   return open_token_data(options.data, config.vocab, tokenizer ? &*tokenizer : nullptr, eos);
@@ -109,13 +110,15 @@ EngineOptions Trainer::engine_options() const {
 
 Trainer::Plan Trainer::plan_memory() {
   Session session = Session::dry(communicator_);
+  EngineOptions options = engine_options();
+  options.accumulation = std::min<std::int64_t>(options.accumulation, 2);  // the third is as the second
   {
-    Engine engine(*model_, session.communicator(), engine_options());
+    Engine engine(*model_, session.communicator(), options);
     engine.load(random_weights(options_.seed));  // pieces of weights on their way in and out must fit too
     session.memory().restart_peak();
     const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
     const Batch blank{std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
-    for (std::int64_t m = 0; m < options_.grad_accum; ++m) micro_step(engine, blank, 1, m);
+    for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, 1, m);
     (void)engine.step(0);
   }
   return {session.memory().peak(), session.memory().high_water()};

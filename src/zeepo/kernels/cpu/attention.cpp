@@ -58,7 +58,7 @@ void forward_block(const Forward& f, std::int64_t b, std::int64_t h, Range queri
   for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys) {
     const Range keys{begin, std::min(all.end, begin + kKeys)};
     const Operand k = head_rows(f.k, b, kv, keys, kv_buffer);
-    gemm(rows, keys.size(), dim, 1, q, transposed(k), 0, weights, kKeys);
+    gemm(rows, keys.size(), dim, q, transposed(k), Write::overwrite, weights, kKeys);
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t i = queries.begin + r;
       float* row = weights + r * kKeys;
@@ -71,7 +71,8 @@ void forward_block(const Forward& f, std::int64_t b, std::int64_t h, Range queri
       }
     }
     const Operand v = head_rows(f.v, b, kv, keys, kv_buffer);
-    gemm(rows, dim, keys.size(), 1, {weights, kKeys}, v, begin > all.begin ? 1.0f : 0.0f, sums, dim);
+    const Write write = begin > all.begin ? Write::add : Write::overwrite;
+    gemm(rows, dim, keys.size(), {weights, kKeys}, v, write, sums, dim);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     multiply(sums + r * dim, 1 / state[r].sum, dim);

@@ -50,8 +50,8 @@ class Block {
 
   void multiply_out() {
     const std::int64_t rows = queries_.size(), columns = keys_.size(), dim = f_.x.q.head_dim;
-    gemm(rows, columns, dim, 1, q, transposed(k), 0, weights_, kKeys);
-    gemm(rows, columns, dim, 1, dout, transposed(v_), 0, dproducts_, kKeys);
+    gemm(rows, columns, dim, q, transposed(k), Write::overwrite, weights_, kKeys);
+    gemm(rows, columns, dim, dout, transposed(v_), Write::overwrite, dproducts_, kKeys);
     const float* log_sums = f_.x.log_sums.as<float>() + (b_ * f_.x.q.heads + h_) * f_.x.q.rows + queries_.begin;
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t i = queries_.begin + r;
@@ -65,13 +65,13 @@ class Block {
     }
   }
 
-  void add_dq(float* to, std::int64_t stride, float beta) const {
-    gemm(queries_.size(), f_.x.q.head_dim, keys_.size(), 1, {dproducts_, kKeys}, k, beta, to, stride);
+  void add_dq(float* to, std::int64_t stride, Write write) const {
+    gemm(queries_.size(), f_.x.q.head_dim, keys_.size(), {dproducts_, kKeys}, k, write, to, stride);
   }
-  void add_dk_dv(float* to_dk, std::int64_t dk_stride, float* to_dv, std::int64_t dv_stride, float beta) const {
+  void add_dk_dv(float* to_dk, std::int64_t dk_stride, float* to_dv, std::int64_t dv_stride, Write write) const {
     const std::int64_t rows = keys_.size(), dim = f_.x.q.head_dim, depth = queries_.size();
-    gemm(rows, dim, depth, 1, transposed({dproducts_, kKeys}), q, beta, to_dk, dk_stride);
-    gemm(rows, dim, depth, 1, transposed({weights_, kKeys}), dout, beta, to_dv, dv_stride);
+    gemm(rows, dim, depth, transposed({dproducts_, kKeys}), q, write, to_dk, dk_stride);
+    gemm(rows, dim, depth, transposed({weights_, kKeys}), dout, write, to_dv, dv_stride);
   }
 
   Operand q{}, k{}, dout{};
@@ -96,14 +96,14 @@ void whole_key_head(const Backward& f, std::int64_t b, std::int64_t kv) {
     for (std::int64_t i = 0; i < blocks_of(f.x.q.rows, kQueries); ++i) {
       const Range queries = block_range(i, kQueries, f.x.q.rows), all = f.mask.keys_of(queries);
       block.queries(b, h, queries);
-      float beta = 0;
-      for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys, beta = 1) {
+      Write write = Write::overwrite;
+      for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys, write = Write::add) {
         const Range keys{begin, std::min(all.end, begin + kKeys)};
         block.keys(b, kv, keys);
         block.multiply_out();
-        block.add_dq(static_cast<float*>(head_row(dq, b, h, queries.begin)), dq.row_stride, beta);
+        block.add_dq(static_cast<float*>(head_row(dq, b, h, queries.begin)), dq.row_stride, write);
         block.add_dk_dv(static_cast<float*>(head_row(dk, b, kv, begin)), dk.row_stride,
-                        static_cast<float*>(head_row(dv, b, kv, begin)), dv.row_stride, 1);
+                        static_cast<float*>(head_row(dv, b, kv, begin)), dv.row_stride, Write::add);
       }
     }
   }
@@ -116,11 +116,11 @@ void query_block(const Backward& f, std::int64_t b, std::int64_t h, Range querie
   block.queries(b, h, queries);
   const Range all = f.mask.keys_of(queries);
   const std::int64_t dim = f.x.q.head_dim;
-  float beta = 0;
-  for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys, beta = 1) {
+  Write write = Write::overwrite;
+  for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys, write = Write::add) {
     block.keys(b, h / f.group(), {begin, std::min(all.end, begin + kKeys)});
     block.multiply_out();
-    block.add_dq(block.dq, dim, beta);
+    block.add_dq(block.dq, dim, write);
   }
   narrow_block(block.dq, queries.size(), dim, head_row(f.x.dq, b, h, queries.begin), f.x.dq.dtype, f.x.dq.row_stride);
 }
@@ -130,12 +130,12 @@ void key_block(const Backward& f, std::int64_t b, std::int64_t kv, Range keys) {
   block.keys(b, kv, keys);
   const Range all = f.mask.queries_of(keys, f.x.q.rows);
   const std::int64_t dim = f.x.q.head_dim;
-  float beta = 0;
+  Write write = Write::overwrite;
   for (std::int64_t h = kv * f.group(); h < (kv + 1) * f.group(); ++h) {
-    for (std::int64_t begin = all.begin; begin < all.end; begin += kQueries, beta = 1) {
+    for (std::int64_t begin = all.begin; begin < all.end; begin += kQueries, write = Write::add) {
       block.queries(b, h, {begin, std::min(all.end, begin + kQueries)});
       block.multiply_out();
-      block.add_dk_dv(block.dk, dim, block.dv, dim, beta);
+      block.add_dk_dv(block.dk, dim, block.dv, dim, write);
     }
   }
   const Heads &dk = f.x.dk, &dv = f.x.dv;

@@ -51,8 +51,8 @@ void conv2d(CpuStream& stream, ConstView x, ConstView weight, ConstView bias, Vi
       float* out = floats_for(y, image * s.out_elements(), room.out);
       for (std::int64_t o = 0; o < s.out_channels && offsets; ++o)
         std::fill(out + o * s.places(), out + (o + 1) * s.places(), offsets[o]);
-      cpu::gemm(s.out_channels, s.places(), s.taps(), 1, {weights, s.taps()}, {room.columns, s.places()},
-                offsets ? 1.0f : 0.0f, out, s.places());
+      cpu::gemm(s.out_channels, s.places(), s.taps(), {weights, s.taps()}, {room.columns, s.places()},
+                offsets ? Write::add : Write::overwrite, out, s.places());
       put_floats(out, y, image * s.out_elements(), s.out_elements());
     }
   });
@@ -73,12 +73,12 @@ void conv2d_backward(CpuStream& stream, const Conv2dBackward& op, const ConvOpti
           for (std::int64_t i = 0; i < s.places(); ++i) room.dbias[o] += dy[o * s.places() + i];
       if (op.dweight) {
         image_to_columns(s, as_floats(op.x, image * s.in_elements(), s.in_elements(), room.in), room.columns);
-        cpu::gemm(s.out_channels, s.taps(), s.places(), 1, {dy, s.places()}, {room.columns, s.places(), Transpose::yes},
-                  1, room.dweight, s.taps());
+        cpu::gemm(s.out_channels, s.taps(), s.places(), {dy, s.places()}, {room.columns, s.places(), Transpose::yes},
+                  Write::add, room.dweight, s.taps());
       }
       if (op.dx) {
-        cpu::gemm(s.taps(), s.places(), s.out_channels, 1, {weights, s.taps(), Transpose::yes}, {dy, s.places()}, 0,
-                  room.columns, s.places());
+        cpu::gemm(s.taps(), s.places(), s.out_channels, {weights, s.taps(), Transpose::yes}, {dy, s.places()},
+                  Write::overwrite, room.columns, s.places());
         float* dx = floats_for(op.dx, image * s.in_elements(), room.in);
         std::fill(dx, dx + s.in_elements(), 0.0f);
         add_columns_to_image(s, room.columns, dx);

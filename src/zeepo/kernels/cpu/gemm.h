@@ -1,7 +1,4 @@
-// One fp32 matrix product on the calling thread, with row strides: the BLAS call under every product on the CPU.
-//
-// OpenBLAS is set to one thread at the first call and called from many of ours at once; for given extents it gives the
-// same bits on any thread.
+// One fp32 matrix product on the calling thread, with row strides: for kernels that run many small ones in their tasks.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +14,8 @@ struct Operand {
   Transpose transpose = Transpose::no;
 };
 
-// c = alpha · a b + beta · c.   a: (m, k)   b: (k, n)   c: (m, n). With beta 0, c is not read.
-void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, Operand a, Operand b, float beta, float* c,
+// c = a b, or c += a b.   a: (m, k)   b: (k, n)   c: (m, n). When overwritten, c is not read.
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Operand a, Operand b, Write write, float* c,
           std::int64_t c_stride);
 
 }  // namespace zeepo::cpu

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "zeepo/base/error.h"
-#include "zeepo/kernels/cpu/gemm.h"
 #include "zeepo/kernels/cpu/matmul_few_rows.h"
+#include "zeepo/kernels/cpu/packed_gemm.h"
 #include "zeepo/kernels/cpu/scratch.h"
 #include "zeepo/kernels/cpu/widen.h"
 
@@ -13,11 +13,13 @@ namespace {
 
 using namespace cpu;
 
-// Tiles of the result, one task each. Small enough for many cores, large enough that packing a tile's operands is a few
-// percent of its arithmetic.
-constexpr std::int64_t kTileRows = 256, kTileColumns = 256;
-// How much of k is widened to fp32 at once.
+// Pieces of k: long ones touch the result less often, short ones keep a panel of b in the second cache.
 constexpr std::int64_t kDepth = 1024;
+// The product is done in chunks whose packed operands, and fp32 sums of a 16-bit result, have at most this many
+// elements: 16 MiB each.
+constexpr std::int64_t kChunkElements = std::int64_t{1} << 22;
+// A task's share of the result: small enough for many cores, large enough that a panel of b is used often.
+constexpr std::int64_t kTaskRows = 120, kTaskColumns = 256;
 
 struct Product {
   std::int64_t m, n, k;
@@ -25,62 +27,120 @@ struct Product {
   View c;
   MatmulOptions options;
 };
-struct Tile {
-  std::int64_t row, column, rows, columns;
+struct Range {
+  std::int64_t begin, end;
+  std::int64_t size() const { return end - begin; }
+};
+// The part of a product whose panels of b are packed at the same time.
+struct Chunk {
+  Range rows, columns, depth;
 };
 
-// Equal pieces of at most `limit`, each a multiple of 16 but the last.
-std::int64_t piece(std::int64_t extent, std::int64_t limit) {
-  const std::int64_t pieces = (extent + limit - 1) / limit;
-  return ((extent + pieces - 1) / pieces + 15) / 16 * 16;
+std::int64_t pieces(std::int64_t extent, std::int64_t piece) { return (extent + piece - 1) / piece; }
+Range nth(std::int64_t i, std::int64_t piece, Range all) {
+  return {all.begin + i * piece, std::min(all.end, all.begin + (i + 1) * piece)};
+}
+// Equal pieces of at most `limit`.
+std::int64_t equal_piece(std::int64_t extent, std::int64_t limit) { return pieces(extent, pieces(extent, limit)); }
+
+Part part_of_a(const Product& p, Range rows, Range depth) {
+  const bool along_k = p.options.a == Transpose::no;
+  const std::int64_t offset = along_k ? rows.begin * p.k + depth.begin : depth.begin * p.m + rows.begin;
+  return {at(p.a.data, p.a.dtype, offset), p.a.dtype, along_k ? p.k : p.m, along_k, rows.size(), depth.size()};
+}
+Part part_of_b(const Product& p, Range columns, Range depth) {
+  const bool along_k = p.options.b == Transpose::yes;
+  const std::int64_t offset = along_k ? columns.begin * p.k + depth.begin : depth.begin * p.n + columns.begin;
+  return {at(p.b.data, p.b.dtype, offset), p.b.dtype, along_k ? p.k : p.n, along_k, columns.size(), depth.size()};
 }
 
-void tile_f32(const Product& p, const Tile& t) {
-  float* c = p.c.as<float>() + t.row * p.n + t.column;
-  float beta = p.options.write == Write::add ? 1.0f : 0.0f;
-  if (p.options.bias) {
-    const float* bias = p.options.bias.as<float>() + t.column;
-    for (std::int64_t i = 0; i < t.rows; ++i) std::copy_n(bias, t.columns, c + i * p.n);
-    beta = 1;
+// One chunk: all threads pack both operands, then tiles of the result are multiplied out of the panels.
+class ChunkProduct {
+ public:
+  ChunkProduct(const Product& p, const Chunk& chunk, std::int64_t depth)
+      : p_(p),
+        chunk_(chunk),
+        depth_(depth),
+        task_rows_(pieces(kTaskRows, width_.rows) * width_.rows),
+        task_columns_(pieces(kTaskColumns, width_.columns) * width_.columns) {
+    const std::int64_t rows = padded_rows(), columns = padded_columns(), k = chunk.depth.size();
+    const bool narrow_sums = p.c.dtype != DType::f32;
+    Carve carve(scratch<Scratch::call>(rows * k + k * columns + (narrow_sums ? rows * columns : 0) + 48));
+    a_ = carve(rows * k);
+    b_ = carve(k * columns);
+    sums_ = narrow_sums ? carve(rows * columns) : nullptr;
   }
-  const bool ta = p.options.a == Transpose::yes, tb = p.options.b == Transpose::yes;
-  const Operand a{p.a.as<float>() + (ta ? t.row : t.row * p.k), ta ? p.m : p.k, p.options.a};
-  const Operand b{p.b.as<float>() + (tb ? t.column * p.k : t.column), tb ? p.k : p.n, p.options.b};
-  gemm(t.rows, t.columns, p.k, 1, a, b, beta, c, p.n);
-}
 
-// Widens pieces of the operands, sums in fp32 and rounds once.
-void tile_16bit(const Product& p, const Tile& t) {
-  const bool ta = p.options.a == Transpose::yes, tb = p.options.b == Transpose::yes;
-  const DType dtype = p.c.dtype;
-  float* a = scratch(kTileRows * kDepth + kDepth * kTileColumns + kTileRows * kTileColumns);
-  float* b = a + kTileRows * kDepth;
-  float* c = b + kDepth * kTileColumns;
-  void* to = at(p.c.data, dtype, t.row * p.n + t.column);
-  float beta = 0;
-  if (p.options.write == Write::add) {
-    widen_block(to, dtype, p.n, t.rows, t.columns, c);
-    beta = 1;
-  } else if (p.options.bias) {
-    widen_block(at(p.options.bias.data, dtype, t.column), dtype, 0, t.rows, t.columns, c);
-    beta = 1;
+  void run(ThreadPool& pool) {
+    const std::int64_t depths = pieces(chunk_.depth.size(), depth_);
+    const std::int64_t down = pieces(chunk_.rows.size(), task_rows_);
+    const std::int64_t across = pieces(chunk_.columns.size(), task_columns_);
+    pool.run((down + across) * depths, [&](std::int64_t i) {
+      const std::int64_t part = i / depths;
+      const Range depth = nth(i % depths, depth_, chunk_.depth);
+      if (part < down) {
+        const Range rows = nth(part, task_rows_, chunk_.rows);
+        pack(part_of_a(p_, rows, depth), width_.rows, a_panels(rows, depth));
+      } else {
+        const Range columns = nth(part - down, task_columns_, chunk_.columns);
+        pack(part_of_b(p_, columns, depth), width_.columns, b_panels(columns, depth));
+      }
+    });
+    pool.run(down * across, [&](std::int64_t i) {
+      multiply_tile(nth(i % down, task_rows_, chunk_.rows), nth(i / down, task_columns_, chunk_.columns));
+    });
   }
-  for (std::int64_t k = 0; k < p.k; k += kDepth) {
-    const std::int64_t depth = std::min(kDepth, p.k - k);
-    if (ta)
-      widen_block(at(p.a.data, dtype, k * p.m + t.row), dtype, p.m, depth, t.rows, a);
-    else
-      widen_block(at(p.a.data, dtype, t.row * p.k + k), dtype, p.k, t.rows, depth, a);
-    if (tb)
-      widen_block(at(p.b.data, dtype, t.column * p.k + k), dtype, p.k, t.columns, depth, b);
-    else
-      widen_block(at(p.b.data, dtype, k * p.n + t.column), dtype, p.n, depth, t.columns, b);
-    gemm(t.rows, t.columns, depth, 1, {a, ta ? t.rows : depth, p.options.a}, {b, tb ? depth : t.columns, p.options.b},
-         beta, c, t.columns);
-    beta = 1;
+
+ private:
+  std::int64_t padded_rows() const { return pieces(chunk_.rows.size(), width_.rows) * width_.rows; }
+  std::int64_t padded_columns() const { return pieces(chunk_.columns.size(), width_.columns) * width_.columns; }
+  float* a_panels(Range rows, Range depth) const {
+    return a_ + (depth.begin - chunk_.depth.begin) * padded_rows() + (rows.begin - chunk_.rows.begin) * depth.size();
   }
-  narrow_block(c, t.rows, t.columns, to, dtype, p.n);
-}
+  float* b_panels(Range columns, Range depth) const {
+    return b_ + (depth.begin - chunk_.depth.begin) * padded_columns() +
+           (columns.begin - chunk_.columns.begin) * depth.size();
+  }
+
+  void multiply_tile(Range rows, Range columns) const {
+    const DType dtype = p_.c.dtype;
+    const bool wide = dtype == DType::f32, first = chunk_.depth.begin == 0, last = chunk_.depth.end == p_.k;
+    void* c = at(p_.c.data, dtype, rows.begin * p_.n + columns.begin);
+    const std::int64_t stride = wide ? p_.n : chunk_.columns.size();
+    float* sums = wide ? static_cast<float*>(c)
+                       : sums_ + (rows.begin - chunk_.rows.begin) * stride + columns.begin - chunk_.columns.begin;
+    PanelProduct w{rows.size(), columns.size(), 0, nullptr, nullptr, sums, stride, sums, stride};
+    if (first && p_.options.bias) {
+      float* bias = scratch(columns.size());
+      widen(at(p_.options.bias.data, dtype, columns.begin), dtype, columns.size(), bias);
+      w.start = bias;
+      w.start_stride = 0;
+    } else if (first && p_.options.write == Write::overwrite) {
+      w.start = nullptr;
+    } else if (first && !wide) {
+      for (std::int64_t i = 0; i < rows.size(); ++i)
+        widen(at(c, dtype, i * p_.n), dtype, columns.size(), sums + i * stride);
+    }
+    for (std::int64_t i = 0; i < pieces(chunk_.depth.size(), depth_); ++i) {
+      const Range depth = nth(i, depth_, chunk_.depth);
+      w.depth = depth.size();
+      w.a = a_panels(rows, depth);
+      w.b = b_panels(columns, depth);
+      multiply(w);
+      w.start = sums;
+      w.start_stride = stride;
+    }
+    if (!wide && last)
+      for (std::int64_t i = 0; i < rows.size(); ++i)
+        narrow(sums + i * stride, columns.size(), at(c, dtype, i * p_.n), dtype);
+  }
+
+  const Product& p_;
+  Chunk chunk_;
+  PanelWidths width_ = panel_widths();
+  std::int64_t depth_, task_rows_, task_columns_;
+  float *a_ = nullptr, *b_ = nullptr, *sums_ = nullptr;
+};
 
 Product checked(ConstView a, ConstView b, View c, const MatmulOptions& options) {
   const bool ta = options.a == Transpose::yes, tb = options.b == Transpose::yes;
@@ -104,13 +164,18 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, View c, const MatmulOpt
   const Product p = checked(a, b, c, options);
   if (p.m == 0 || p.n == 0) return;
   if (p.m <= kFewRows && options.a == Transpose::no) return matmul_few_rows(stream, p.m, p.n, p.k, a, b, c, options);
-  const std::int64_t rows = piece(p.m, kTileRows), columns = piece(p.n, kTileColumns);
-  const std::int64_t down = (p.m + rows - 1) / rows, across = (p.n + columns - 1) / columns;
-  stream.pool().run(down * across, [&](std::int64_t i) {
-    const std::int64_t row = i % down * rows, column = i / down * columns;
-    const Tile tile{row, column, std::min(rows, p.m - row), std::min(columns, p.n - column)};
-    return c.dtype == DType::f32 ? tile_f32(p, tile) : tile_16bit(p, tile);
-  });
+  // As much of k as fits beside all columns, then as many columns as fit beside that, then as many rows as fit.
+  const PanelWidths width = panel_widths();
+  const std::int64_t piece = equal_piece(p.k, kDepth), whole = pieces(p.n, width.columns) * width.columns;
+  const std::int64_t fitting = std::max<std::int64_t>(1, kChunkElements / (whole * piece));
+  const std::int64_t depth = std::min(pieces(p.k, piece), fitting) * piece;
+  const std::int64_t columns = std::min(whole, kChunkElements / depth / width.columns * width.columns);
+  const std::int64_t rows = kChunkElements / std::max(depth, columns) / width.rows * width.rows;
+  for (std::int64_t i = 0; i < p.m; i += rows)
+    for (std::int64_t j = 0; j < p.n; j += columns)
+      for (std::int64_t q = 0; q < p.k; q += depth)
+        ChunkProduct(p, {nth(0, rows, {i, p.m}), nth(0, columns, {j, p.n}), nth(0, depth, {q, p.k})}, piece)
+            .run(stream.pool());
 }
 
 }  // namespace zeepo

@@ -2,8 +2,9 @@
 // so far.
 //
 // `task` is for what one task needs: it asks once and carves it up, and the next task of the same thread takes the same
-// memory. `call` is for what the caller prepares for, or collects from, all tasks of one call. Requests are bounded by
-// block sizes and rows, not by tensors, so that the steady state allocates nothing.
+// memory. `call` is for what the caller prepares for, or collects from, all tasks of one call. `panels` are those of a
+// small product inside a task. Requests are bounded by block sizes and rows, not by tensors, so that the steady state
+// allocates nothing.
 #pragma once
 
 #include <hwy/aligned_allocator.h>
@@ -13,7 +14,7 @@
 
 namespace zeepo::cpu {
 
-enum class Scratch { task, call };
+enum class Scratch { task, call, panels };
 
 template <Scratch use = Scratch::task>
 float* scratch(std::int64_t elements) {
