@@ -28,7 +28,7 @@ class Trainer {
   };
 
   EngineOptions engine_options() const;
-  // One step with shapes only.
+  // Two steps with shapes only.
   Plan plan_memory();
   Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
   void micro_step(Engine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step);
