@@ -169,7 +169,9 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, View c, const MatmulOpt
   const std::int64_t piece = equal_piece(p.k, kDepth), whole = pieces(p.n, width.columns) * width.columns;
   const std::int64_t fitting = std::max<std::int64_t>(1, kChunkElements / (whole * piece));
   const std::int64_t depth = std::min(pieces(p.k, piece), fitting) * piece;
-  const std::int64_t columns = std::min(whole, kChunkElements / depth / width.columns * width.columns);
+  // A short k leaves room for more columns than a panel of rows, with its sums, does.
+  const std::int64_t fitting_columns = kChunkElements / std::max(depth, width.rows) / width.columns * width.columns;
+  const std::int64_t columns = std::min(whole, fitting_columns);
   const std::int64_t rows = kChunkElements / std::max(depth, columns) / width.rows * width.rows;
   for (std::int64_t i = 0; i < p.m; i += rows)
     for (std::int64_t j = 0; j < p.n; j += columns)
