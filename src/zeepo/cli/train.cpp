@@ -1,4 +1,3 @@
-#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -16,7 +15,8 @@ namespace {
 
 // Texts that become values once all options are known.
 struct Texts {
-  std::string betas = "0.9,0.95", dtype = "fp32", output_dtype, device = "cpu", memory, prefetch, link;
+  std::string optimizer = "adamw", betas = "0.9,0.95", decay = "all", schedule = "constant", reduce = "each";
+  std::string dtype = "fp32", output_dtype, device = "cpu", memory, prefetch = "256MiB", link;
   bool no_shuffle = false;
 };
 
@@ -25,6 +25,19 @@ void parse_betas(const std::string& text, OptimizerOptions& optimizer) {
   char comma = 0;
   if (!(stream >> optimizer.beta1 >> comma >> optimizer.beta2) || comma != ',' || stream.peek() != EOF)
     throw UsageError("train: --betas {}: write two numbers, like 0.9,0.95", text);
+}
+
+void parse_choices(const Texts& texts, TrainOptions& options) {
+  options.optimizer.type = choice_option<OptimizerType>(
+      "train: --optimizer", texts.optimizer,
+      {{"adamw", OptimizerType::adamw}, {"adam", OptimizerType::adam}, {"sgd", OptimizerType::sgd}});
+  options.schedule.type = choice_option<ScheduleType>(
+      "train: --schedule", texts.schedule,
+      {{"constant", ScheduleType::constant}, {"linear", ScheduleType::linear}, {"cosine", ScheduleType::cosine}});
+  options.decay =
+      choice_option<Decay>("train: --decay", texts.decay, {{"all", Decay::all}, {"matrices", Decay::matrices}});
+  options.reduce =
+      choice_option<Reduce>("train: --reduce", texts.reduce, {{"each", Reduce::each}, {"last", Reduce::last}});
 }
 
 // "ranks=100MB/s": bytes a second; 0 where the text is empty.
@@ -51,27 +64,20 @@ void add_data_options(CLI::App& command, TrainOptions& options, Texts& texts) {
   command.add_option("--steps", options.steps, "The last step [once through the data]");
   command.add_flag("--no-shuffle", texts.no_shuffle, "Take the samples in the order of the file");
   command.add_option("--seed", options.seed, "Of the order, fresh weights and dropout")->capture_default_str();
-  command.add_option("--threads", options.threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::Range(1, kMaxThreads));
+  command.add_option("--threads", options.threads, "[OMP_NUM_THREADS, or all cores]")
+      ->check(CLI::Range(1, kMaxThreads));
 }
 
 void add_optimizer_options(CLI::App& command, TrainOptions& options, Texts& texts) {
-  static const std::map<std::string, OptimizerType> optimizers{
-      {"adamw", OptimizerType::adamw}, {"adam", OptimizerType::adam}, {"sgd", OptimizerType::sgd}};
-  static const std::map<std::string, ScheduleType> schedules{
-      {"constant", ScheduleType::constant}, {"linear", ScheduleType::linear}, {"cosine", ScheduleType::cosine}};
-  static const std::map<std::string, Decay> decays{{"all", Decay::all}, {"matrices", Decay::matrices}};
-  command.add_option("--optimizer", options.optimizer.type, "adamw, adam or sgd [adamw]")
-      ->transform(CLI::Transformer(optimizers));
+  command.add_option("--optimizer", texts.optimizer, "adamw, adam or sgd")->capture_default_str();
   command.add_option("--lr", options.schedule.lr, "Learning rate")->capture_default_str();
   command.add_option("--betas", texts.betas, "Of adamw and adam")->capture_default_str();
   command.add_option("--eps", options.optimizer.eps, "Of adamw and adam")->capture_default_str();
   command.add_option("--momentum", options.optimizer.momentum, "Of sgd")->capture_default_str();
   command.add_option("--weight-decay", options.optimizer.weight_decay)->capture_default_str();
-  command.add_option("--decay", options.decay, "What decays: all, or matrices alone [all]")
-      ->transform(CLI::Transformer(decays));
+  command.add_option("--decay", texts.decay, "What decays: all, or matrices alone")->capture_default_str();
   command.add_option("--clip", options.clip, "Largest gradient norm; 0: no clipping")->capture_default_str();
-  command.add_option("--schedule", options.schedule.type, "constant, linear or cosine [constant]")
-      ->transform(CLI::Transformer(schedules));
+  command.add_option("--schedule", texts.schedule, "constant, linear or cosine")->capture_default_str();
   command.add_option("--warmup", options.schedule.warmup, "Steps from 0 up to --lr")->capture_default_str();
   command.add_option("--lr-end", options.schedule.lr_end, "Where linear and cosine end")->capture_default_str();
   command.add_option("--dropout", options.dropout, "Instead of config.json's");
@@ -87,18 +93,18 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
           "--stage", options.stage,
           "What is sharded over the ranks: 0 nothing, 1 the optimizer's state, 2 and gradients, 3 and parameters")
       ->capture_default_str();
-  static const std::map<std::string, Reduce> reductions{{"each", Reduce::each}, {"last", Reduce::last}};
   command
-      .add_option("--reduce", options.reduce,
-                  "Gradients over the ranks: each micro-step, or last, their local sum (stages 0 and 1) [each]")
-      ->transform(CLI::Transformer(reductions));
+      .add_option("--reduce", texts.reduce,
+                  "Gradients over the ranks: each micro-step, or last, their local sum (stages 0 and 1)")
+      ->capture_default_str();
   command.add_option("--blocks-per-unit", options.blocks_per_unit, "Transformer blocks that travel together")
       ->capture_default_str();
   command
       .add_option("--timeout", options.timeout_seconds,
                   "Seconds after which waiting for a rank that lives but makes no progress is an error; 0: never")
       ->capture_default_str();
-  command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use [256MiB]; 0: no overlap");
+  command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use; 0: no overlap")
+      ->capture_default_str();
   command.add_option("--simulate-link", texts.link, "A slow link between ranks, as ranks=100MB/s: for measurements");
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
                    "Keep only each block's input and compute the rest again");
@@ -134,11 +140,12 @@ void add_train(CLI::App& program) {
       "Examples: zeepo train --model gpt2 --data book.txt --seq-len 512 --steps 100 --output tuned\n"
       "          mpirun -n 4 zeepo train --stage 3 --model llama --data tokens.bin --steps 100");
   command->callback([options, texts] {
+    parse_choices(*texts, *options);
     parse_betas(texts->betas, options->optimizer);
     options->dtype = dtype_option("--dtype", texts->dtype);
     if (!texts->output_dtype.empty()) options->output_dtype = dtype_option("--output-dtype", texts->output_dtype);
     options->device_bytes = memory_option(texts->memory);
-    if (!texts->prefetch.empty()) options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
+    options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
     check_device(texts->device);
     if (texts->no_shuffle) options->order = Order::as_is;
     train(*options, parse_link(texts->link));
