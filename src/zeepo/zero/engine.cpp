@@ -207,7 +207,10 @@ void Engine::micro_step(const std::function<Tensor()>& loss) {
 }
 
 void Engine::settle() {
-  for (auto& state : states_) collectives_.wait(state.gathering);
+  for (auto& state : states_) {
+    collectives_.wait(state.gathering);
+    collectives_.wait(state.grads_gathering);
+  }
 }
 
 void Engine::infer(const std::function<void()>& f) {

@@ -88,14 +88,19 @@ void Engine::finish_reduction() {
   Reduction reduction = std::move(reductions_.front());
   reductions_.pop_front();
   collectives_.wait(reduction.done);
-  if (options_.accumulation == 1) return;
-  const Tensor sum = states_[reduction.unit].grads.of(states_[reduction.unit].own);
-  launch([&](auto& s) {
-    if (micro_steps_ > 0 && !sums_locally())
-      add(s, sum.view(), reduction.reduced.view(), sum.view());
-    else if (collectives_.alone())
-      copy(s, reduction.reduced.view(), sum.view());
-  });
+  UnitState& state = states_[reduction.unit];
+  const Tensor sum = state.grads.of(state.own);
+  if (options_.accumulation > 1)
+    launch([&](auto& s) {
+      if (micro_steps_ > 0 && !sums_locally())
+        add(s, sum.view(), reduction.reduced.view(), sum.view());
+      else if (collectives_.alone())
+        copy(s, reduction.reduced.view(), sum.view());
+    });
+  // Stage 0 steps every weight on every rank: the other ranks' sums come under the backward pass too.
+  if (options_.stage == 0 && !collectives_.alone() && micro_steps_ + 1 == options_.accumulation)
+    state.grads_gathering =
+        collectives_.all_gather(sum.view(), state.grads.tensor.view(), label("gradients", reduction.unit));
 }
 
 }  // namespace zeepo

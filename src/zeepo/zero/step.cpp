@@ -28,17 +28,10 @@ StepResult Engine::step(double lr) {
   collectives_.all_reduce(loss_.view(), {"loss", 0});
   compute_norm();
   ++steps_;
-  std::vector<Completion> grads_there(states_.size());
-  if (options_.stage == 0)
-    for (std::size_t u = 0; u < states_.size(); ++u) {
-      const UnitState& state = states_[u];
-      grads_there[u] =
-          collectives_.all_gather(state.grads.of(state.own).view(), state.grads.tensor.view(), label("gradients", u));
-    }
   for (std::size_t u = 0; u < states_.size(); ++u) {
-    collectives_.wait(grads_there[u]);
-    step_unit(u, lr);
     UnitState& state = states_[u];
+    collectives_.wait(state.grads_gathering);
+    step_unit(u, lr);
     if (!state.params_whole() || state.stepped == state.whole) continue;
     show(u, false);  // until they are awaited
     state.gathering = collectives_.all_gather(state.params.of(state.own).view(), state.params.tensor.view(),

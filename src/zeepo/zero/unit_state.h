@@ -33,11 +33,12 @@ struct UnitState {
   std::vector<FlatPart> moments;  // fp32
   FlatPart local_sum;             // fp32, of this rank's micro-steps, where they are reduced last
 
-  Tensor gathered;       // all parameters, while they are here; the kept ones themselves where they are kept whole
-  Completion gathering;  // of `gathered`
-  Tensor pending;        // gradients of this micro-step, not yet reduced
-  int open_visits = 0;   // forward visits whose backward visit is to come
-  bool reduced = false;  // in this micro-step
+  Tensor gathered;             // all parameters, while they are here; the kept ones themselves where kept whole
+  Completion gathering;        // of `gathered`
+  Tensor pending;              // gradients of this micro-step, not yet reduced
+  Completion grads_gathering;  // of all of `grads`, where every rank steps all of them
+  int open_visits = 0;         // forward visits whose backward visit is to come
+  bool reduced = false;        // in this micro-step
 
   bool params_whole() const { return params.extent == whole; }
   Weights weights(const Extent& extent) const;
