@@ -11,8 +11,6 @@
 namespace zeepo {
 namespace {
 
-enum PassKind { kTraining, kInference };
-
 // Units whose gathering is not worth it stay whole, as long as they are this small a part of the model together.
 constexpr double kPersistentShare = 0.001;
 
@@ -159,7 +157,10 @@ void Engine::hold(const PassPlanner::Wanted& wanted) {
   for (const std::size_t u : wanted.now) await(u);
 }
 
-void Engine::begin_pass(int kind) { hold(planner_->begin(kind)); }
+void Engine::begin_pass(int kind) {
+  sent_early_bytes_ = 0;
+  hold(planner_->begin(kind));
+}
 
 void Engine::end_pass() {
   planner_->end();
@@ -204,6 +205,12 @@ void Engine::micro_step(const std::function<Tensor()>& loss) {
   finish_reduction();
   end_pass();
   ++micro_steps_;
+}
+
+CommBytes Engine::sent() const {
+  CommBytes sent = collectives_.sent();
+  sent.all_gather -= sent_early_bytes_;
+  return sent;
 }
 
 void Engine::settle() {

@@ -84,11 +84,13 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void settle();
   // Runs f as one pass without a backward pass.
   void infer(const std::function<void()>& f);
-  // Of all collectives so far: bytes sent, and time that the compute has waited.
-  const CommBytes& sent() const { return collectives_.sent(); }
+  // Of all collectives so far: bytes sent, and time that the compute has waited. Parameters gathered by a step for the
+  // next pass count with that pass.
+  CommBytes sent() const;
   double stalled_seconds() const { return collectives_.stalled_seconds(); }
 
  private:
+  enum PassKind { kTraining, kInference };
   struct Place {
     std::size_t unit;
     std::int64_t offset;
@@ -150,6 +152,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::int64_t parameter_count_ = 0;
   std::unique_ptr<PassPlanner> planner_;
   std::deque<Reduction> reductions_;
+  std::int64_t sent_early_bytes_ = 0;  // for the next pass
 
   LossScale loss_scale_;
   Tensor loss_, norm_partials_, control_;

@@ -28,10 +28,15 @@ StepResult Engine::step(double lr) {
   collectives_.all_reduce(loss_.view(), {"loss", 0});
   compute_norm();
   ++steps_;
+  std::vector<bool> wanted_next(states_.size());
+  for (const std::size_t u : planner_->begin(kTraining).ahead) wanted_next[u] = true;
   for (std::size_t u = 0; u < states_.size(); ++u) {
     UnitState& state = states_[u];
     collectives_.wait(state.grads_gathering);
     step_unit(u, lr);
+    const std::int64_t sent = collectives_.sent().all_gather;
+    if (wanted_next[u]) fetch(u);  // the next pass starts with it: on its way while later units are stepped
+    sent_early_bytes_ += collectives_.sent().all_gather - sent;
     if (!state.params_whole() || state.stepped == state.whole) continue;
     show(u, false);  // until they are awaited
     state.gathering = collectives_.all_gather(state.params.of(state.own).view(), state.params.tensor.view(),

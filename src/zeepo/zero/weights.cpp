@@ -30,6 +30,7 @@ std::vector<float> Engine::piece_buffer() const {
 
 void Engine::load(const WeightSource& source) {
   settle();
+  hold({});  // what was gathered ahead of the next pass would be of the old weights
   std::vector<float> values = piece_buffer();
   for (const auto& [name, slice_place] : slices_) {
     const WeightSlice& slice = slice_place.slice;
