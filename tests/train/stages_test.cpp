@@ -3,9 +3,13 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/errors.h"
 #include "tests/support/golden.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
@@ -140,16 +144,79 @@ TEST(Shards, KeepAndSendWhatTheyPromise) {
 }
 
 TEST(Ranks, ThatDifferAreFoundAtTheStart) {
-  ThreadsWorld world(2);
-  try {
-    run(world, [&](Communicator& communicator) {
-      auto options = golden_options("llama-tiny", 1 + communicator.rank());
-      Trainer(options, communicator).run();
-    });
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("batch and steps"), std::string::npos) << error.what();
+  const auto scratch = std::filesystem::temp_directory_path() / fmt::format("zeepo-differ-{}", ::getpid());
+  std::filesystem::create_directories(scratch);
+  auto config = Json::parse(read_text(golden_options("llama-tiny", 1).model / "config.json"));
+  config["rms_norm_eps"] = 1e-3;  // the same tensors
+  std::ofstream(scratch / "config.json") << config.dump();
+  std::filesystem::copy_file(golden_options("llama-tiny", 1).data, scratch / "tokens.bin");
+  std::filesystem::resize_file(scratch / "tokens.bin", 1000);
+
+  const std::vector<std::pair<const char*, std::function<void(TrainOptions&)>>> differences{
+      {"batch and steps", [](TrainOptions& o) { o.micro_batch = 2; }},
+      {"batch and steps", [](TrainOptions& o) { o.grad_accum = 2; }},
+      {"batch and steps", [](TrainOptions& o) { o.seq_len = 24; }},
+      {"batch and steps", [](TrainOptions& o) { o.steps = 7; }},
+      {"the model's tensors", [](TrainOptions& o) { o.model = golden_options("qwen3-tiny", 1).model; }},
+      {"config.json", [&](TrainOptions& o) { o.model = scratch; }},
+      {"--from-scratch", [](TrainOptions& o) { o.from_scratch = true; }},
+      {"the number of tokens", [&](TrainOptions& o) { o.data = scratch / "tokens.bin"; }},
+      {"--no-shuffle", [](TrainOptions& o) { o.order = Order::shuffled; }},
+      {"--stage", [](TrainOptions& o) { o.stage = 1; }},
+      {"--dtype", [](TrainOptions& o) { o.dtype = DType::bf16; }},
+      {"--seed", [](TrainOptions& o) { o.seed = 1; }},
+      {"the learning rate", [](TrainOptions& o) { o.schedule.lr = 1; }},
+      {"the learning rate", [](TrainOptions& o) { o.schedule.warmup = 1; }},
+      {"the optimizer", [](TrainOptions& o) { o.clip = 2; }},
+      {"the optimizer", [](TrainOptions& o) { o.decay = Decay::matrices; }},
+      {"the optimizer", [](TrainOptions& o) { o.optimizer.beta2 = 0.5f; }},
+      {"the optimizer", [](TrainOptions& o) { o.optimizer.type = OptimizerType::sgd; }},
+      {"--dropout", [](TrainOptions& o) { o.dropout = 0.1f; }},
+      {"--prefetch", [](TrainOptions& o) { o.prefetch_bytes = 0; }},
+      {"--blocks-per-unit", [](TrainOptions& o) { o.blocks_per_unit = 2; }},
+      {"--reduce", [](TrainOptions& o) { o.reduce = Reduce::last; }},
+      {"--output", [&](TrainOptions& o) { o.output = scratch / "out"; }},
+  };
+  for (const auto& [name, differ] : differences) {
+    std::vector<std::string> texts(3);
+    ThreadsWorld world(3);
+    EXPECT_THROW(run(world,
+                     [&](Communicator& communicator) {
+                       auto options = golden_options("llama-tiny", 1);
+                       if (communicator.rank() == 2) differ(options);
+                       auto& text = texts[static_cast<std::size_t>(communicator.rank())];
+                       text = error_text([&] { Trainer(options, communicator); });
+                       throw Error("{}", text);
+                     }),
+                 Error);
+    for (const auto& text : texts) EXPECT_TRUE(names(text, "the ranks differ in", name, "rank 0 has", "rank 2 has"));
   }
+  std::filesystem::remove_all(scratch);
+}
+
+// What is saved by several ranks is what one saves: at a rate of 0 the weights are those that were read.
+TEST(Ranks, SaveTheSameFilesAsOne) {
+  const auto scratch = std::filesystem::temp_directory_path() / fmt::format("zeepo-saved-{}", ::getpid());
+  const auto saved = [&](int ranks, int stage, DType dtype) {
+    auto options = golden_options("qwen2-tiny", 3 / ranks);
+    options.schedule.lr = 0;
+    options.steps = 2;
+    options.stage = stage;
+    options.dtype = dtype;
+    options.output = scratch / fmt::format("{}-{}-{}", ranks, stage, name_of(dtype));
+    (void)train(options, ranks);
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(options.output))
+      files[entry.path().filename()] = read_text(entry.path());
+    return files;
+  };
+  std::filesystem::create_directories(scratch);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const auto one = saved(1, 0, dtype);
+    EXPECT_TRUE(one.contains("model.safetensors"));
+    for (const int stage : {0, 1, 3}) EXPECT_TRUE(saved(3, stage, dtype) == one) << "stage " << stage;
+  }
+  std::filesystem::remove_all(scratch);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/error.h"
+#include "zeepo/base/file.h"
 #include "zeepo/base/size.h"
 #include "zeepo/data/documents.h"
 #include "zeepo/model/initial_weights.h"
@@ -83,16 +84,31 @@ void Trainer::check_ranks() const {
   std::string model;
   for (const auto& [prefix, parameter] : named_parameters(*model_))
     for (const auto& [name, shape] : parameter->slices()) model += fmt::format("{}{} {};", prefix, name, shape.str());
-  check_agreement(communicator_, {{"the model's tensors", text(std::hash<std::string>{}(model))},
+  const OptimizerOptions& optimizer = options_.optimizer;
+  const auto rule =
+      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}",
+                  static_cast<int>(optimizer.type), optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.momentum,
+                  optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip);
+  const Schedule& schedule = options_.schedule;
+  const auto rates = fmt::format("schedule {}, warmup {}, lr {} to {}", static_cast<int>(schedule.type),
+                                 schedule.warmup, schedule.lr, schedule.lr_end);
+  const auto hash = [](const std::string& value) { return fmt::format("{:x}", std::hash<std::string>{}(value)); };
+  check_agreement(communicator_, {{"the model's tensors", hash(model)},
+                                  {"config.json", hash(read_text(options_.model / "config.json"))},
+                                  {"--from-scratch", text(options_.from_scratch)},
                                   {"the number of tokens", text(data_->tokens())},
+                                  {"--no-shuffle", text(options_.order == Order::as_is)},
                                   {"--stage", text(options_.stage)},
                                   {"--dtype", text(name_of(options_.dtype))},
                                   {"batch and steps", batch},
                                   {"--seed", text(options_.seed)},
-                                  {"--lr", text(options_.schedule.lr)},
+                                  {"the learning rate", rates},
+                                  {"the optimizer", rule},
+                                  {"--dropout", text(options_.dropout.value_or(-1))},
                                   {"--prefetch", text(options_.prefetch_bytes)},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
-                                  {"--reduce", text(options_.reduce == Reduce::last)}});
+                                  {"--reduce", options_.reduce == Reduce::last ? "last" : "each"},
+                                  {"--output", options_.output.empty() ? "none" : "some"}});
 }
 
 EngineOptions Trainer::engine_options() const {
