@@ -1,5 +1,6 @@
 // `mpirun -n N zeepo train`: the same bits as ranks in one process, and the losses that PyTorch has.
 #include <gtest/gtest.h>
+#include <cstdlib>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,14 @@
 
 namespace zeepo {
 namespace {
+
+// For mpirun: ranks may outnumber the cores, and tests may run as root.
+[[maybe_unused]] const bool environment_set = [] {
+  for (const char* name :
+       {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"})
+    ::setenv(name, "1", 1);
+  return ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1) == 0;
+}();
 
 using Json = nlohmann::json;
 
