@@ -1,43 +1,37 @@
 #include "zeepo/comm/self/self_communicator.h"
 
-#include <gtest/gtest.h>
-
-#include <vector>
+#include "tests/comm/collective_checks.h"
+#include "tests/support/errors.h"
 
 namespace zeepo {
 namespace {
 
-View view(std::vector<float>& values) {
-  return {values.data(), DType::f32, {static_cast<std::int64_t>(values.size())}};
+TEST(SelfCommunicator, GivesWhatOneRankGives) {
+  SelfCommunicator comm;
+  check_collectives(comm);
+  comm.finish();
 }
 
-TEST(SelfCommunicator, IsAWorldOfOneThatSendsNothing) {
+TEST(SelfCommunicator, RefusesViewsThatDoNotFit) {
+  SelfCommunicator comm;
   ThreadPool pool(1);
   CpuStream stream(pool);
-  SelfCommunicator self;
-  EXPECT_EQ(self.rank(), 0);
-  EXPECT_EQ(self.size(), 1);
-  std::vector<float> from{1, 2, 3}, to(3);
-  self.all_gather(stream, view(from), view(to));
-  EXPECT_EQ(to, from);
-  to.assign(3, 0);
-  self.reduce_scatter(stream, view(from), view(to));
-  EXPECT_EQ(to, from);
-  self.reduce_scatter(stream, view(to), view(to));  // in place
-  self.all_reduce(stream, view(to));
-  EXPECT_EQ(to, from);
-  EXPECT_EQ(self.sent().all_gather, 0);
-  EXPECT_EQ(self.sent().reduce_scatter, 0);
-  EXPECT_EQ(self.sent().all_reduce, 0);
-}
-
-TEST(SelfCommunicator, TouchesNoMemoryOnADryStream) {
-  DryStream dry;
-  SelfCommunicator self;
-  std::vector<float> from{1}, to{0};
-  self.all_gather(dry, view(from), view(to));
-  EXPECT_EQ(to[0], 0);
-  self.all_gather(dry, ConstView{nullptr, DType::f32, {1}}, view(to));
+  Values four(DType::f32, 4), five(DType::f32, 5), half(DType::bf16, 4), whole(DType::i32, 4);
+  EXPECT_TRUE(names(error_text([&] {
+                      comm.all_gather(stream, four.view(), five.view(), {"w", 0});
+                    }),
+                    "all-gather of w", "fp32 (4)", "fp32 (5)"));
+  EXPECT_TRUE(names(error_text([&] { comm.all_gather(stream, four.view(), half.view(), {"w", 0}); }), "one dtype"));
+  EXPECT_TRUE(names(error_text([&] {
+                      comm.reduce_scatter(stream, four.view(), half.view(), four.view(), {"g", 0});
+                    }),
+                    "g", "scratch of 8 bytes", "16"));
+  EXPECT_TRUE(names(error_text([&] {
+                      comm.reduce_scatter(stream, whole.view(), whole.view(), whole.view(), {"g", 0});
+                    }),
+                    "int32"));
+  EXPECT_TRUE(names(error_text([&] { comm.all_reduce(stream, half.view(), {"n", 0}); }), "bf16", "must be fp32"));
+  EXPECT_TRUE(names(error_text([&] { comm.broadcast(stream, four.view(), 1, {"s", 0}); }), "root 1"));
 }
 
 }  // namespace

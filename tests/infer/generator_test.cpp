@@ -21,13 +21,13 @@ class Loaded {
   explicit Loaded(const Golden& golden, DType dtype = DType::f32, float dropout = 0)
       : session_({.threads = 2, .device_bytes = 1 << 27}),
         model(make_model(with_dropout(golden.config, dropout))),
-        engine_(*model, session_.communicator(), {.use = Use::infer, .dtype = dtype}),
+        engine(*model, session_.communicator(), {.use = Use::infer, .dtype = dtype}),
         dtype_(dtype) {
     const WeightFiles files(golden.directory);
-    engine_.load(stored_weights(golden.config, engine_.slices(), files));
+    engine.load(stored_weights(golden.config, engine.slices(), files));
   }
   Generation continue_from(const Ids& prompt, const GenerateOptions& options) {
-    return generate(*model, dtype_, prompt, options, [](std::int32_t) {});
+    return generate(engine, *model, dtype_, prompt, options, [](std::int32_t) {});
   }
 
  private:
@@ -35,9 +35,9 @@ class Loaded {
 
  public:
   std::unique_ptr<LanguageModel> model;
+  Engine engine;
 
  private:
-  Engine engine_;
   DType dtype_;
 };
 
@@ -69,7 +69,7 @@ TEST_P(Generate, TheCacheGivesWhatTheWholePrefixGives) {
   ASSERT_EQ(generated.size(), 30u);
   Ids prefix = prompt_;
   for (std::size_t i = 0; i < generated.size(); ++i) {
-    const auto all = prompt_logits(*loaded.model, prefix);
+    const auto all = prompt_logits(loaded.engine, *loaded.model, prefix);
     const auto vocab = static_cast<std::size_t>(golden_.config.vocab);
     const std::span<const float> last(all.data() + all.size() - vocab, vocab);
     ASSERT_EQ(choose_token(last, options.sampling, i), generated[i]) << "token " << i;
@@ -82,7 +82,7 @@ TEST_P(Generate, CachedLogitsAreThoseOfTheWholePrefix) {
   const TapeScope none(nullptr);
   Ids ids = prompt_;
   for (const auto id : golden_.values.at("greedy").get<Ids>()) ids.push_back(id);
-  const auto whole = prompt_logits(*loaded.model, ids);
+  const auto whole = prompt_logits(loaded.engine, *loaded.model, ids);
   const auto vocab = static_cast<std::size_t>(golden_.config.vocab);
   KvCache cache(golden_.config, 1, static_cast<std::int64_t>(ids.size()), DType::f32);
   std::vector<float> pieces;
@@ -90,7 +90,8 @@ TEST_P(Generate, CachedLogitsAreThoseOfTheWholePrefix) {
     count = std::min(count, ids.size() - begin);
     const Tensor part =
         Tensor::from<std::int32_t>(std::span(ids).subspan(begin, count), {1, static_cast<std::int64_t>(count)});
-    const auto logits = loaded.model->logits(part, &cache).to_floats();
+    std::vector<float> logits;
+    loaded.engine.infer([&] { logits = loaded.model->logits(part, &cache).to_floats(); });
     pieces.insert(pieces.end(), logits.begin(), logits.end());
   }
   ASSERT_EQ(pieces.size(), ids.size() * vocab);
@@ -126,7 +127,7 @@ TEST(Generator, StopsAfterAStopTokenAndShowsEachTokenAtOnce) {
   Loaded loaded(golden);
   const auto greedy = golden.values.at("greedy").get<Ids>();
   Ids seen;
-  const auto result = generate(*loaded.model, DType::f32, golden.values.at("prompt").get<Ids>(),
+  const auto result = generate(loaded.engine, *loaded.model, DType::f32, golden.values.at("prompt").get<Ids>(),
                                {.max_new_tokens = 24, .sampling = {}, .stop = {9, greedy[1]}},
                                [&](std::int32_t t) { seen.push_back(t); });
   EXPECT_EQ(result.ids, (Ids{greedy[0], greedy[1]}));

@@ -64,7 +64,24 @@ TEST(UnitPlan, AVisitNeedsTheUnitsItBorrowsFrom) {
   const auto plan = plan_units(model);
   ASSERT_EQ(plan.visits.size(), 3u);
   EXPECT_EQ(plan.visits[0].units, (std::vector<std::size_t>{0}));
-  EXPECT_EQ(plan.visits[2].units, (std::vector<std::size_t>{3, 2}));
+  EXPECT_EQ(plan.visits[2].units, (std::vector<std::size_t>{2}));  // the table is outside of all units: always there
+
+  class Borrower : public Module {
+   public:
+    explicit Borrower(Parameter& weight) { borrow(weight); }
+  };
+  class Pair : public Module {
+   public:
+    Pair() {
+      auto& table = child<Embedding>("table", 10, 3);
+      child<Linear>("between", 3, 3);
+      child<Borrower>("head", table.weight());
+    }
+  } pair;
+  const auto tied = plan_units(pair);
+  ASSERT_EQ(tied.visits.size(), 3u);
+  EXPECT_EQ(tied.visits[1].units, (std::vector<std::size_t>{1}));
+  EXPECT_EQ(tied.visits[2].units, (std::vector<std::size_t>{0}));  // has no parameters of its own
 }
 
 TEST(UnitPlan, WithoutMarksEachChildIsAUnit) {

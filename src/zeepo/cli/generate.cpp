@@ -62,24 +62,25 @@ std::optional<Tokenizer> load_tokenizer(const Options& options) {
   return std::nullopt;
 }
 
-void save_logits(const std::filesystem::path& path, LanguageModel& model, const std::vector<std::int32_t>& prompt) {
+void save_logits(const std::filesystem::path& path, Engine& engine, LanguageModel& model,
+                 const std::vector<std::int32_t>& prompt) {
   SafetensorsWriter file(path,
                          {{"logits", DType::f32, {static_cast<std::int64_t>(prompt.size()), model.config().vocab}}});
-  file.write(prompt_logits(model, prompt));
+  file.write(prompt_logits(engine, model, prompt));
   file.commit();
 }
 
 // Everything once, with shapes only.
 void plan_memory(LanguageModel& model, const Options& options, DType dtype, const std::vector<std::int32_t>& prompt,
-                 std::int64_t budget_bytes) {
-  Session session = Session::dry();
+                 Communicator& communicator, std::int64_t budget_bytes) {
+  Session session = Session::dry(communicator);
   {
     Engine engine(model, session.communicator(), {.use = Use::infer, .dtype = dtype});
     engine.load(random_weights(0));
-    if (!options.logits.empty()) (void)prompt_logits(model, prompt);
+    if (!options.logits.empty()) (void)prompt_logits(engine, model, prompt);
     GenerateOptions once = options.generate;
     once.stop = {0};  // the token that a dry pass chooses: the later ones need no more memory than the first
-    (void)generate(model, dtype, prompt, once, [](std::int32_t) {});
+    (void)generate(engine, model, dtype, prompt, once, [](std::int32_t) {});
   }
   const auto bytes = static_cast<std::int64_t>(session.memory().high_water());
   if (bytes > budget_bytes)
@@ -102,10 +103,10 @@ void run(Options options) {
   const auto model = make_model(config);
   const WeightFiles files(options.model);
   Session session({.threads = options.threads, .device_bytes = memory_option(options.memory)});
-  plan_memory(*model, options, dtype, prompt, static_cast<std::int64_t>(session.memory().budget_bytes()));
+  plan_memory(*model, options, dtype, prompt, session.communicator(), static_cast<std::int64_t>(session.memory().budget_bytes()));
   Engine engine(*model, session.communicator(), {.use = Use::infer, .dtype = dtype});
   engine.load(stored_weights(config, engine.slices(), files));
-  if (!options.logits.empty()) save_logits(options.logits, *model, prompt);
+  if (!options.logits.empty()) save_logits(options.logits, engine, *model, prompt);
 
   std::optional<StreamDecoder> stream;
   if (tokenizer) stream.emplace(*tokenizer);
@@ -116,7 +117,7 @@ void run(Options options) {
     fmt::print("{}", piece);
     std::fflush(stdout);
   };
-  const auto result = generate(*model, dtype, prompt, options.generate, [&](std::int32_t token) {
+  const auto result = generate(engine, *model, dtype, prompt, options.generate, [&](std::int32_t token) {
     show(stream ? stream->push(token) : fmt::format("{} ", token));
   });
   if (stream) show(stream->finish());
@@ -139,7 +140,7 @@ void run(Options options) {
   const nlohmann::ordered_json summary{{"event", "summary"},
                                        {"params", engine.parameter_count()},
                                        {"world_size", session.communicator().size()},
-                                       {"ranks", nlohmann::ordered_json::array({rank_report(session)})}};
+                                       {"ranks", nlohmann::ordered_json::array({rank_report(session, engine.sent())})}};
   fmt::print("{}\n", summary.dump());
 }
 

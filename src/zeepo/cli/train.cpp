@@ -1,10 +1,13 @@
-#include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "zeepo/base/error.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/values.h"
+#include "zeepo/comm/launch.h"
+#include "zeepo/comm/throttled/throttled_communicator.h"
 #include "zeepo/train/trainer.h"
 
 namespace zeepo::cli {
@@ -12,7 +15,8 @@ namespace {
 
 // Texts that become values once all options are known.
 struct Texts {
-  std::string betas = "0.9,0.95", dtype = "fp32", output_dtype, device = "cpu", memory;
+  std::string optimizer = "adamw", betas = "0.9,0.95", decay = "all", schedule = "constant", reduce = "each";
+  std::string dtype = "fp32", output_dtype, device = "cpu", memory, prefetch = "256MiB", link;
   bool no_shuffle = false;
 };
 
@@ -21,6 +25,31 @@ void parse_betas(const std::string& text, OptimizerOptions& optimizer) {
   char comma = 0;
   if (!(stream >> optimizer.beta1 >> comma >> optimizer.beta2) || comma != ',' || stream.peek() != EOF)
     throw UsageError("train: --betas {}: write two numbers, like 0.9,0.95", text);
+}
+
+void parse_choices(const Texts& texts, TrainOptions& options) {
+  options.optimizer.type = choice_option<OptimizerType>(
+      "train: --optimizer", texts.optimizer,
+      {{"adamw", OptimizerType::adamw}, {"adam", OptimizerType::adam}, {"sgd", OptimizerType::sgd}});
+  options.schedule.type = choice_option<ScheduleType>(
+      "train: --schedule", texts.schedule,
+      {{"constant", ScheduleType::constant}, {"linear", ScheduleType::linear}, {"cosine", ScheduleType::cosine}});
+  options.decay =
+      choice_option<Decay>("train: --decay", texts.decay, {{"all", Decay::all}, {"matrices", Decay::matrices}});
+  options.reduce =
+      choice_option<Reduce>("train: --reduce", texts.reduce, {{"each", Reduce::each}, {"last", Reduce::last}});
+}
+
+// "ranks=100MB/s": bytes a second; 0 where the text is empty.
+double parse_link(const std::string& text) {
+  if (text.empty()) return 0;
+  constexpr std::string_view kRanks = "ranks=", kPerSecond = "/s";
+  if (!text.starts_with(kRanks) || !text.ends_with(kPerSecond))
+    throw UsageError("train: --simulate-link {}: write ranks=SIZE/s, like ranks=100MB/s", text);
+  const auto size = text.substr(kRanks.size(), text.size() - kRanks.size() - kPerSecond.size());
+  const std::int64_t bytes = size_option("train: --simulate-link", size);
+  if (bytes <= 0) throw UsageError("train: --simulate-link {}: must be more than 0", text);
+  return static_cast<double>(bytes);
 }
 
 void add_data_options(CLI::App& command, TrainOptions& options, Texts& texts) {
@@ -35,27 +64,20 @@ void add_data_options(CLI::App& command, TrainOptions& options, Texts& texts) {
   command.add_option("--steps", options.steps, "The last step [once through the data]");
   command.add_flag("--no-shuffle", texts.no_shuffle, "Take the samples in the order of the file");
   command.add_option("--seed", options.seed, "Of the order, fresh weights and dropout")->capture_default_str();
-  command.add_option("--threads", options.threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::Range(1, kMaxThreads));
+  command.add_option("--threads", options.threads, "[OMP_NUM_THREADS, or all cores]")
+      ->check(CLI::Range(1, kMaxThreads));
 }
 
 void add_optimizer_options(CLI::App& command, TrainOptions& options, Texts& texts) {
-  static const std::map<std::string, OptimizerType> optimizers{
-      {"adamw", OptimizerType::adamw}, {"adam", OptimizerType::adam}, {"sgd", OptimizerType::sgd}};
-  static const std::map<std::string, ScheduleType> schedules{
-      {"constant", ScheduleType::constant}, {"linear", ScheduleType::linear}, {"cosine", ScheduleType::cosine}};
-  static const std::map<std::string, Decay> decays{{"all", Decay::all}, {"matrices", Decay::matrices}};
-  command.add_option("--optimizer", options.optimizer.type, "adamw, adam or sgd [adamw]")
-      ->transform(CLI::Transformer(optimizers));
+  command.add_option("--optimizer", texts.optimizer, "adamw, adam or sgd")->capture_default_str();
   command.add_option("--lr", options.schedule.lr, "Learning rate")->capture_default_str();
   command.add_option("--betas", texts.betas, "Of adamw and adam")->capture_default_str();
   command.add_option("--eps", options.optimizer.eps, "Of adamw and adam")->capture_default_str();
   command.add_option("--momentum", options.optimizer.momentum, "Of sgd")->capture_default_str();
   command.add_option("--weight-decay", options.optimizer.weight_decay)->capture_default_str();
-  command.add_option("--decay", options.decay, "What decays: all, or matrices alone [all]")
-      ->transform(CLI::Transformer(decays));
+  command.add_option("--decay", texts.decay, "What decays: all, or matrices alone")->capture_default_str();
   command.add_option("--clip", options.clip, "Largest gradient norm; 0: no clipping")->capture_default_str();
-  command.add_option("--schedule", options.schedule.type, "constant, linear or cosine [constant]")
-      ->transform(CLI::Transformer(schedules));
+  command.add_option("--schedule", texts.schedule, "constant, linear or cosine")->capture_default_str();
   command.add_option("--warmup", options.schedule.warmup, "Steps from 0 up to --lr")->capture_default_str();
   command.add_option("--lr-end", options.schedule.lr_end, "Where linear and cosine end")->capture_default_str();
   command.add_option("--dropout", options.dropout, "Instead of config.json's");
@@ -66,11 +88,43 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
       ->capture_default_str();
   command.add_option("--device", texts.device)->capture_default_str();
   command.add_option("--memory", texts.memory, "Budget, as device=4GiB [what the machine has]");
+  command
+      .add_option(
+          "--stage", options.stage,
+          "What is sharded over the ranks: 0 nothing, 1 the optimizer's state, 2 and gradients, 3 and parameters")
+      ->capture_default_str();
+  command
+      .add_option("--reduce", texts.reduce,
+                  "Gradients over the ranks: each micro-step, or last, their local sum (stages 0 and 1)")
+      ->capture_default_str();
+  command.add_option("--blocks-per-unit", options.blocks_per_unit, "Transformer blocks that travel together")
+      ->capture_default_str();
+  command
+      .add_option("--timeout", options.timeout_seconds,
+                  "Seconds after which waiting for a rank that lives but makes no progress is an error; 0: never")
+      ->capture_default_str();
+  command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use; 0: no overlap")
+      ->capture_default_str();
+  command.add_option("--simulate-link", texts.link, "A slow link between ranks, as ranks=100MB/s: for measurements");
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
                    "Keep only each block's input and compute the rest again");
   command.add_option("--log", options.log, "JSON lines, a plan, each step and a summary; - for stdout");
   command.add_option("--output", options.output, "Where to save the trained model, as a Hugging Face directory");
   command.add_option("--output-dtype", texts.output_dtype, "[--dtype]");
+}
+
+// One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
+void train(const TrainOptions& options, double link_bytes_per_second) {
+  const auto communicator = make_communicator(detect_launch());
+  if (communicator->size() == 1) return Trainer(options, *communicator).run();
+  try {
+    std::optional<ThrottledCommunicator> slow;
+    if (link_bytes_per_second > 0) slow.emplace(*communicator, link_bytes_per_second);
+    Trainer(options, slow ? *slow : *communicator).run();
+    communicator->finish();
+  } catch (const std::exception& error) {
+    communicator->abort_job(error.what());
+  }
 }
 
 }  // namespace
@@ -82,15 +136,19 @@ void add_train(CLI::App& program) {
   add_data_options(*command, *options, *texts);
   add_optimizer_options(*command, *options, *texts);
   add_machine_options(*command, *options, *texts);
-  command->footer("Example: zeepo train --model gpt2 --data book.txt --seq-len 512 --steps 100 --output tuned");
+  command->footer(
+      "Examples: zeepo train --model gpt2 --data book.txt --seq-len 512 --steps 100 --output tuned\n"
+      "          mpirun -n 4 zeepo train --stage 3 --model llama --data tokens.bin --steps 100");
   command->callback([options, texts] {
+    parse_choices(*texts, *options);
     parse_betas(texts->betas, options->optimizer);
     options->dtype = dtype_option("--dtype", texts->dtype);
     if (!texts->output_dtype.empty()) options->output_dtype = dtype_option("--output-dtype", texts->output_dtype);
     options->device_bytes = memory_option(texts->memory);
+    options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
     check_device(texts->device);
     if (texts->no_shuffle) options->order = Order::as_is;
-    Trainer(*options).run();
+    train(*options, parse_link(texts->link));
   });
 }
 

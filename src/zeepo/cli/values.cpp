@@ -13,17 +13,20 @@ DType dtype_option(const std::string& option, const std::string& text) {
   }
 }
 
+std::int64_t size_option(const std::string& option, const std::string& text) {
+  try {
+    return parse_size(text);
+  } catch (const Error& error) {
+    throw UsageError("{}: {}", option, error.what());
+  }
+}
+
 std::int64_t memory_option(const std::string& text) {
   if (text.empty()) return 0;
   constexpr std::string_view kDevice = "device=";
   if (!text.starts_with(kDevice) || text.find(',') != std::string::npos)
     throw UsageError("--memory {}: write device=SIZE, like device=4GiB; there are no other tiers yet", text);
-  std::int64_t bytes = 0;
-  try {
-    bytes = parse_size(std::string_view(text).substr(kDevice.size()));
-  } catch (const Error& error) {
-    throw UsageError("--memory: {}", error.what());
-  }
+  const std::int64_t bytes = size_option("--memory", text.substr(kDevice.size()));
   if (bytes <= 0) throw UsageError("--memory {}: must be more than 0", text);
   return bytes;
 }

@@ -1,10 +1,14 @@
 // The ranks that train together, and their collectives.
 //
-// Every rank calls the same collectives in the same order. Sums are taken in fp32 in rank order, whatever the backend,
-// so that they are the same to the bit everywhere. Views belong to the stream until it has passed the call.
+// Every rank calls the same collectives in the same order; a Label says which, and ranks that disagree get an Error on
+// each of them, never a hang. Sums are taken in fp32 in rank order and rounded once, whatever the backend, so that they
+// are the same to the bit everywhere. A call returns when it is done on this rank; it may come from any one thread at a
+// time. When a rank fails or goes silent, every call on the others throws an Error that names it and the label; after
+// an Error nothing more can be sent, and the job ends with abort_job.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "zeepo/device/stream.h"
 #include "zeepo/device/view.h"
@@ -17,18 +21,39 @@ struct CommBytes {
   std::int64_t all_gather = 0, reduce_scatter = 0, all_reduce = 0;
 };
 
+// What a collective is about, for errors and for the check that all ranks mean the same.
+struct Label {
+  std::string what;     // "gradients of model.layers.3"
+  std::int64_t id = 0;  // the unit's number, or another that must be the same on all ranks
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // full = the ranks' shards one after another. `shard` may be this rank's part of `full` itself.
-  virtual void all_gather(Stream& stream, ConstView shard, View full) = 0;
-  // shard = this rank's part of the sum of all ranks' `full`. `shard` may be that part of `full` itself.
-  virtual void reduce_scatter(Stream& stream, ConstView full, View shard) = 0;
-  // x = the sum of all ranks' x; fp32.
-  virtual void all_reduce(Stream& stream, View x) = 0;
+  // full = the ranks' shards one after another, all of one size. `shard` may be this rank's part of `full` itself.
+  virtual void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) = 0;
+  // shard = this rank's part of the sum of all ranks' `full`; shard may be of another float dtype, or this rank's part
+  // of `full` itself. `scratch` has the size of `full`; what it holds is lost.
+  virtual void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) = 0;
+  // x = the sum of all ranks' x; fp32, and small.
+  virtual void all_reduce(CpuStream& stream, View x, const Label& label) = 0;
+  // x of `root` on every rank.
+  virtual void broadcast(CpuStream& stream, View x, int root, const Label& label) = 0;
+
+  // Ranks on this machine, and this rank's number among them.
+  virtual int local_rank() const { return rank(); }
+  virtual int local_size() const { return size(); }
+  // A call that has waited this long for ranks that are alive throws an Error that names them; 0, the default: never.
+  virtual void set_progress_timeout(double /*seconds*/) {}
+  // The clean end of the job: returns when all ranks have called it; no other call may follow. Without it a rank counts
+  // as failed when it ends.
+  virtual void finish() {}
+  // Ends the job on all ranks because this one has failed: tells the others why, prints one line that names this rank
+  // and what it waited for, and exits with 1. Runs no destructors; any thread may call it.
+  [[noreturn]] virtual void abort_job(const std::string& message);
 
   const CommBytes& sent() const { return sent_; }
 

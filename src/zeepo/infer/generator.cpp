@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "zeepo/autograd/tape.h"
 #include "zeepo/base/error.h"
 #include "zeepo/tensor/device.h"
 
@@ -30,17 +29,17 @@ void check_prompt(const ModelConfig& config, std::span<const std::int32_t> promp
                 prompt.size(), new_tokens, config.max_positions);
 }
 
-Generation generate(LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
+Generation generate(Engine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
                     const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model.config(), prompt, options.max_new_tokens);
-  const TapeScope none(nullptr);
   const bool dry = Device::current().compute.dry();
   KvCache cache(model.config(), 1, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens, dtype);
   Generation result;
   auto start = std::chrono::steady_clock::now();
   Tensor input = row(prompt);
   for (std::int64_t i = 0; i < options.max_new_tokens; ++i) {
-    const auto logits = model.logits(input, &cache, LanguageModel::Positions::last).to_floats();
+    std::vector<float> logits;
+    engine.infer([&] { logits = model.logits(input, &cache, LanguageModel::Positions::last).to_floats(); });
     const std::int32_t token = dry ? 0 : choose_token(logits, options.sampling, static_cast<std::uint64_t>(i));
     if (i == 0) {
       result.seconds_prefill = seconds_since(start);
@@ -55,10 +54,11 @@ Generation generate(LanguageModel& model, DType dtype, std::span<const std::int3
   return result;
 }
 
-std::vector<float> prompt_logits(LanguageModel& model, std::span<const std::int32_t> prompt) {
+std::vector<float> prompt_logits(Engine& engine, LanguageModel& model, std::span<const std::int32_t> prompt) {
   check_prompt(model.config(), prompt, 0);
-  const TapeScope none(nullptr);
-  return model.logits(row(prompt)).to_floats();
+  std::vector<float> logits;
+  engine.infer([&] { logits = model.logits(row(prompt)).to_floats(); });
+  return logits;
 }
 
 }  // namespace zeepo

@@ -19,6 +19,7 @@ struct StepControl {
 
 // partials[i] = sum of squares of elements [i·kNormBlock, (i+1)·kNormBlock) of x, in fp32 from fp64 inside the block.
 inline constexpr std::int64_t kNormBlock = 1 << 16;
+inline std::int64_t norm_blocks(std::int64_t elements) { return (elements + kNormBlock - 1) / kNormBlock; }
 void sum_squares(CpuStream&, ConstView x, View partials);
 // control: fp32 (3), a StepControl. partials are summed in order, in fp64. clip <= 0: no clipping.
 void finish_norm(CpuStream&, ConstView partials, float loss_scale, float clip, View control);

@@ -34,6 +34,12 @@ void check(const TrainOptions& options) {
   in_sizes("--micro-batch", options.micro_batch);
   in_sizes("--grad-accum", options.grad_accum);
   at_least("--steps", options.steps, 0);
+  if (options.stage < 0 || options.stage > 3)
+    throw UsageError("train: --stage {}: must be 0, 1, 2 or 3", options.stage);
+  if (options.stage > 1 && options.reduce == Reduce::last)
+    throw UsageError("train: --reduce last: works with --stage 0 and 1, not with {}", options.stage);
+  at_least("--blocks-per-unit", options.blocks_per_unit, 1);
+  not_negative("--timeout", options.timeout_seconds);
   at_least("--warmup", options.schedule.warmup, 0);
   not_negative("--lr", options.schedule.lr);
   not_negative("--lr-end", options.schedule.lr_end);

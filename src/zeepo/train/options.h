@@ -31,6 +31,11 @@ struct TrainOptions {
   std::optional<float> dropout;  // instead of the three that config.json gives
   DType dtype = DType::f32;
   bool activation_checkpointing = false;
+  int stage = 0;
+  Reduce reduce = Reduce::each;
+  std::int64_t blocks_per_unit = 1;
+  double timeout_seconds = 0;  // 0: none
+  std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   std::int64_t device_bytes = 0;  // 0: what the machine has
 
   std::string log;  // JSON lines: a path, "-" for stdout, empty for none

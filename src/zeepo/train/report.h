@@ -29,6 +29,7 @@ struct StepReport {
   std::int64_t step, tokens;
   StepResult result;
   double lr, seconds, tokens_per_second, tflops;
+  double gather_stall_seconds;  // of this rank's compute, for collectives
 };
 nlohmann::ordered_json to_json(const StepReport& report);
 

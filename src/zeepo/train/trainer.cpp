@@ -6,11 +6,13 @@
 
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/error.h"
+#include "zeepo/base/file.h"
 #include "zeepo/base/size.h"
 #include "zeepo/data/documents.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
 #include "zeepo/model/staging_directory.h"
+#include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
 
 namespace zeepo {
@@ -32,6 +34,19 @@ TokenFile open_data(const TrainOptions& options, const ModelConfig& config) {
   return open_token_data(options.data, config.vocab, tokenizer ? &*tokenizer : nullptr, eos);
 }
 
+// Reading a weight is a collective: the ranks that do not write make the same reads as the one that does.
+void join_reads(const std::vector<WeightShard>& shards, const TensorReader& read) {
+  std::vector<float> piece;
+  for (const auto& shard : shards)
+    for (const auto& [name, shape] : shard.tensors) {
+      const std::int64_t elements = elements_of(name, shape);
+      for (std::int64_t begin = 0; begin < elements; begin += kWritePieceElements) {
+        piece.resize(static_cast<std::size_t>(std::min(elements - begin, kWritePieceElements)));
+        read(name, begin, piece);
+      }
+    }
+}
+
 // Says now, not after the last step, that the model cannot be saved there.
 void check_output(const std::filesystem::path& output) {
   try {
@@ -43,7 +58,8 @@ void check_output(const std::filesystem::path& output) {
 
 }  // namespace
 
-Trainer::Trainer(TrainOptions options) : options_(std::move(options)) {
+Trainer::Trainer(TrainOptions options, Communicator& communicator)
+    : options_(std::move(options)), communicator_(communicator) {
   check(options_);
   config_ = configured(options_);
   if (options_.seq_len == 0) options_.seq_len = std::min(kDefaultSeqLen, config_.max_positions);
@@ -52,21 +68,64 @@ Trainer::Trainer(TrainOptions options) : options_(std::move(options)) {
   model_ = make_model(config_);
   data_.emplace(open_data(options_, config_));
   samples_ = sample_count(data_->tokens(), options_.seq_len);
-  if (options_.steps == 0)
-    options_.steps = std::max<std::int64_t>(1, samples_ / (options_.micro_batch * options_.grad_accum));
+  if (options_.steps == 0) options_.steps = std::max<std::int64_t>(1, samples_ * options_.seq_len / tokens_per_step());
+  communicator_.set_progress_timeout(options_.timeout_seconds);
+  check_ranks();
+}
+
+std::int64_t Trainer::tokens_per_step() const {
+  return options_.micro_batch * options_.grad_accum * communicator_.size() * options_.seq_len;
+}
+
+void Trainer::check_ranks() const {
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  const auto batch = fmt::format("{} x {} x {}, {} steps", options_.micro_batch, options_.seq_len, options_.grad_accum,
+                                 options_.steps);
+  std::string model;
+  for (const auto& [prefix, parameter] : named_parameters(*model_))
+    for (const auto& [name, shape] : parameter->slices()) model += fmt::format("{}{} {};", prefix, name, shape.str());
+  const OptimizerOptions& optimizer = options_.optimizer;
+  const auto rule =
+      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}",
+                  static_cast<int>(optimizer.type), optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.momentum,
+                  optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip);
+  const Schedule& schedule = options_.schedule;
+  const auto rates = fmt::format("schedule {}, warmup {}, lr {} to {}", static_cast<int>(schedule.type),
+                                 schedule.warmup, schedule.lr, schedule.lr_end);
+  const auto hash = [](const std::string& value) { return fmt::format("{:x}", std::hash<std::string>{}(value)); };
+  check_agreement(communicator_, {{"the model's tensors", hash(model)},
+                                  {"config.json", hash(read_text(options_.model / "config.json"))},
+                                  {"--from-scratch", text(options_.from_scratch)},
+                                  {"the number of tokens", text(data_->tokens())},
+                                  {"--no-shuffle", text(options_.order == Order::as_is)},
+                                  {"--stage", text(options_.stage)},
+                                  {"--dtype", text(name_of(options_.dtype))},
+                                  {"batch and steps", batch},
+                                  {"--seed", text(options_.seed)},
+                                  {"the learning rate", rates},
+                                  {"the optimizer", rule},
+                                  {"--dropout", text(options_.dropout.value_or(-1))},
+                                  {"--prefetch", text(options_.prefetch_bytes)},
+                                  {"--blocks-per-unit", text(options_.blocks_per_unit)},
+                                  {"--reduce", options_.reduce == Reduce::last ? "last" : "each"},
+                                  {"--output", options_.output.empty() ? "none" : "some"}});
 }
 
 EngineOptions Trainer::engine_options() const {
   return {.dtype = options_.dtype,
+          .stage = options_.stage,
+          .prefetch_bytes = options_.prefetch_bytes,
           .optimizer = options_.optimizer,
           .decay = options_.decay,
           .accumulation = options_.grad_accum,
+          .reduce = options_.reduce,
+          .blocks_per_unit = options_.blocks_per_unit,
           .clip = options_.clip,
           .activation_checkpointing = options_.activation_checkpointing};
 }
 
 Trainer::Plan Trainer::plan_memory() {
-  Session session = Session::dry();
+  Session session = Session::dry(communicator_);
   EngineOptions options = engine_options();
   options.accumulation = std::min<std::int64_t>(options.accumulation, 2);  // the third is as the second
   {
@@ -75,21 +134,25 @@ Trainer::Plan Trainer::plan_memory() {
     session.memory().restart_peak();
     const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
     const Batch blank{std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
-    for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, 1, m);
-    (void)engine.step(0);
+    for (int step = 1; step <= 2; ++step) {  // the first is recorded; like all later ones, the second runs ahead
+      for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, step, m);
+      (void)engine.step(0);
+    }
   }
   return {session.memory().peak(), session.memory().high_water()};
 }
 
 void Trainer::run() {
-  if (!options_.output.empty()) check_output(options_.output);
-  EventLog log(options_.log);
+  if (speaks() && !options_.output.empty()) check_output(options_.output);
+  EventLog log(speaks() ? options_.log : "");
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
   const Plan plan = plan_memory();
   announce(plan, log);
 
-  Session session({.threads = options_.threads, .device_bytes = options_.device_bytes});
+  Session session(
+      {.threads = options_.threads, .device_bytes = options_.device_bytes, .ranks_on_node = communicator_.local_size()},
+      communicator_);
   if (plan.arena_bytes > session.memory().budget_bytes())
     throw Error(
         "train: a step needs {} of memory ({}), the budget is {}; lower --micro-batch or --seq-len, or try "
@@ -104,9 +167,13 @@ void Trainer::run() {
   {
     Progress progress(options_.steps);
     for (std::int64_t step = 1; step <= options_.steps; ++step) {
+      const CommBytes before = engine.sent();
       last = train_step(engine, step);
+      last_step_sent_ = {engine.sent().all_gather - before.all_gather,
+                         engine.sent().reduce_scatter - before.reduce_scatter,
+                         engine.sent().all_reduce - before.all_reduce};
       log.write(to_json(last));
-      progress.step(last);
+      if (speaks()) progress.step(last);
     }
   }
   summarise(engine, session, last, log);
@@ -114,12 +181,12 @@ void Trainer::run() {
 }
 
 Trainer::Batch Trainer::read_batch(std::int64_t step, std::int64_t micro_step) const {
-  const BatchShape shape{options_.micro_batch, options_.grad_accum, 1};
+  const BatchShape shape{options_.micro_batch, options_.grad_accum, communicator_.size()};
   const auto length = static_cast<std::size_t>(options_.seq_len);
   std::vector<std::int32_t> sample(length + 1);
   Batch batch;
   for (std::int64_t row = 0; row < options_.micro_batch; ++row) {
-    const std::int64_t visit = visit_number(shape, step, micro_step, 0, row);
+    const std::int64_t visit = visit_number(shape, step, micro_step, communicator_.rank(), row);
     data_->read(sample_index(visit, samples_, options_.order, options_.seed) * options_.seq_len, sample);
     batch.ids.insert(batch.ids.end(), sample.begin(), sample.end() - 1);
     batch.targets.insert(batch.targets.end(), sample.begin() + 1, sample.end());
@@ -129,7 +196,8 @@ Trainer::Batch Trainer::read_batch(std::int64_t step, std::int64_t micro_step) c
 
 void Trainer::micro_step(Engine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step) {
   const auto dropout_key = mix(mix(RngKey{options_.seed}, "dropout"), static_cast<std::uint64_t>(step));
-  RandomState::current() = {.key = mix(dropout_key, static_cast<std::uint64_t>(micro_step)), .training = true};
+  const auto draw = static_cast<std::uint64_t>(micro_step * communicator_.size() + communicator_.rank());
+  RandomState::current() = {.key = mix(dropout_key, draw), .training = true};
   const Shape shape{options_.micro_batch, options_.seq_len};
   engine.micro_step([&] {
     return model_->loss(Tensor::from<std::int32_t>(batch.ids, shape), Tensor::from<std::int32_t>(batch.targets, shape));
@@ -139,15 +207,17 @@ void Trainer::micro_step(Engine& engine, const Batch& batch, std::int64_t step, 
 
 StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
+  const double stalled = engine.stalled_seconds();
   for (std::int64_t m = 0; m < options_.grad_accum; ++m) micro_step(engine, read_batch(step, m), step, m);
   const double lr = learning_rate(options_.schedule, step, options_.steps);
   const StepResult result = engine.step(lr);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
 
-  const std::int64_t tokens = options_.micro_batch * options_.grad_accum * options_.seq_len;
+  const std::int64_t tokens = tokens_per_step();
   const double rate = static_cast<double>(tokens) / elapsed.count();
   const double flops_a_token = 6 * static_cast<double>(engine.parameter_count());
-  return {step, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12};
+  return {
+      step, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine.stalled_seconds() - stalled};
 }
 
 void Trainer::announce(const Plan& plan, EventLog& log) const {
@@ -157,26 +227,34 @@ void Trainer::announce(const Plan& plan, EventLog& log) const {
              {"params", params},
              {"dtype", name_of(options_.dtype)},
              {"steps", options_.steps},
-             {"tokens_per_step", options_.micro_batch * options_.grad_accum * options_.seq_len},
+             {"tokens_per_step", tokens_per_step()},
+             {"world_size", communicator_.size()},
+             {"stage", options_.stage},
              {"samples", samples_},
              {"device", {{"bytes", to_json(plan.peak)}, {"arena_bytes", plan.arena_bytes}}}});
+  if (!speaks()) return;
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,
-             name_of(options_.dtype), options_.steps, options_.micro_batch * options_.grad_accum, options_.seq_len);
+             name_of(options_.dtype), options_.steps, tokens_per_step() / options_.seq_len, options_.seq_len);
   fmt::print(stderr, "memory for a step: {}: {}\n", format_size(static_cast<std::int64_t>(plan.arena_bytes)),
              describe(plan.peak));
 }
 
-void Trainer::summarise(const Engine& engine, Session& session, const StepReport& last, EventLog& log) const {
+void Trainer::summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const {
+  engine.settle();
+  auto ranks = nlohmann::ordered_json::array();
+  for (const auto& text : gather_texts(communicator_, rank_report(session, last_step_sent_).dump()))
+    ranks.push_back(nlohmann::ordered_json::parse(text));
+  const std::string hash = engine.weights_hash();
   log.write({{"event", "summary"},
              {"loss", last.result.loss},
              {"params", engine.parameter_count()},
              {"world_size", session.communicator().size()},
-             {"weights_hash", engine.weights_hash()},
-             {"ranks", nlohmann::ordered_json::array({rank_report(session)})}});
-  fmt::print(stderr, "memory used: {}\n", describe(session.memory().peak()));
+             {"weights_hash", hash},
+             {"ranks", ranks}});
+  if (speaks()) fmt::print(stderr, "memory used: {}\n", describe(session.memory().peak()));
 }
 
-void Trainer::save(const Engine& engine) const {
+void Trainer::save(Engine& engine) const {
   std::vector<ModelTensor> tensors;
   for (const auto& [prefix, parameter] : named_parameters(*model_))
     for (const auto& [name, shape] : parameter->slices()) {
@@ -187,8 +265,9 @@ void Trainer::save(const Engine& engine) const {
   const auto read = [&](const std::string& name, std::int64_t begin, std::span<float> out) {
     engine.read(name, begin, out);
   };
-  write_model_directory(options_.model, options_.output, tensors, read,
-                        {.dtype = options_.output_dtype.value_or(options_.dtype)});
+  const ModelDirectoryOptions output{.dtype = options_.output_dtype.value_or(options_.dtype)};
+  if (!speaks()) return join_reads(cut_into_shards(tensors, output.dtype, output.shard_bytes), read);
+  write_model_directory(options_.model, options_.output, tensors, read, output);
   fmt::print(stderr, "saved to {}\n", options_.output.string());
 }
 

@@ -13,9 +13,9 @@ namespace zeepo {
 
 class Trainer {
  public:
-  // Reads the configuration, opens the data and checks that both fit the options: what is wrong is said before any
-  // work.
-  explicit Trainer(TrainOptions options);
+  // Reads the configuration, opens the data and checks that both fit the options, and all ranks each other: what is
+  // wrong is said before any work. Every rank makes its own Trainer with its own communicator.
+  explicit Trainer(TrainOptions options, Communicator& communicator = alone());
   void run();
 
  private:
@@ -28,20 +28,25 @@ class Trainer {
   };
 
   EngineOptions engine_options() const;
-  // One step with shapes only.
+  // Two steps with shapes only.
   Plan plan_memory();
   Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
   void micro_step(Engine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step);
   StepReport train_step(Engine& engine, std::int64_t step);
+  std::int64_t tokens_per_step() const;
+  bool speaks() const { return communicator_.rank() == 0; }
+  void check_ranks() const;
   void announce(const Plan& plan, EventLog& log) const;
-  void summarise(const Engine& engine, Session& session, const StepReport& last, EventLog& log) const;
-  void save(const Engine& engine) const;
+  void summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const;
+  void save(Engine& engine) const;
 
   TrainOptions options_;
+  Communicator& communicator_;
   ModelConfig config_;
   std::unique_ptr<LanguageModel> model_;
   std::optional<TokenFile> data_;
   std::int64_t samples_ = 0;
+  CommBytes last_step_sent_;
 };
 
 }  // namespace zeepo

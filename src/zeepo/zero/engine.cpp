@@ -1,56 +1,57 @@
+// Setting the engine up, and its passes: parameters come and go around each visit.
 #include "zeepo/zero/engine.h"
 
 #include <algorithm>
 
 #include "zeepo/autograd/tape.h"
 #include "zeepo/base/error.h"
-#include "zeepo/kernels/elementwise.h"
 #include "zeepo/kernels/softmax.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
 namespace {
 
-std::int64_t norm_blocks(std::int64_t elements) { return (elements + kNormBlock - 1) / kNormBlock; }
+// Units whose gathering is not worth it stay whole, as long as they are this small a part of the model together.
+constexpr double kPersistentShare = 0.001;
 
 }  // namespace
 
 Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& options)
-    : options_(options), communicator_(communicator), model_(model), plan_(plan_units(model)) {
-  if (communicator.size() != 1) throw Error("engine: {} ranks: must be 1", communicator.size());
+    : options_(options),
+      collectives_(communicator, options.prefetch_bytes > 0 ? Collectives::Overlap::yes : Collectives::Overlap::no),
+      plan_(plan_units(model, options.blocks_per_unit)) {
   if (options.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options.accumulation);
+  if (options.stage < 0 || options.stage > 3) throw Error("engine: stage {}: must be 0, 1, 2 or 3", options.stage);
+  if (options.reduce == Reduce::last && options.stage > 1)
+    throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
+                options.stage);
   if (options.use == Use::train && options.dtype == DType::f16) loss_scale_ = LossScale(options.loss_scale);
+  for (const auto& unit : plan_.units)
+    for (const auto& named : unit.parameters) parameter_count_ += named.parameter->elements();
 
   states_.resize(plan_.units.size());
+  std::vector<bool> visited(plan_.units.size());
+  for (const auto& visit : plan_.visits)
+    for (const std::size_t unit : visit.units) visited[unit] = true;
+  for (std::size_t u = 0; u < visited.size(); ++u)
+    if (!visited[u]) always_there_.push_back(u);
   std::int64_t blocks = 0;
   for (std::size_t u = 0; u < plan_.units.size(); ++u) {
     const Unit& unit = plan_.units[u];
-    allocate(states_[u], unit);
-    blocks += norm_blocks(unit.elements);
-    for (const auto& [prefix, parameter, offset] : unit.parameters) {
-      Leaf& leaf = parameter->leaf();
-      leaf.set_dtype(options.dtype);
-      leaf.set_store(this);
-      leaf.set_current(states_[u].params.part(offset, parameter->shape()));
-      places_[&leaf] = {u, offset};
-      parameter_count_ += parameter->elements();
-      std::int64_t at = offset;
-      for (const auto& [name, shape] : parameter->slices()) {
-        const auto full_name = prefix + name;
-        if (!slices_.emplace(full_name, SlicePlace{{full_name, shape, parameter}, {u, at}}).second)
-          throw Error("engine: two parameters are named {}", full_name);
-        at += shape.elements();
-      }
-    }
+    keep(states_[u], unit, options.stage < 3 || collectives_.alone() || !visited[u] || persistent(unit));
+    place_parameters(u);
+    blocks += norm_blocks(states_[u].own.elements());
   }
-  for (const auto& visit : plan_.visits) {
-    visits_[visit.module] = &visit;
-    visit.module->attach(this);
-    visit.module->set_checkpointed(options.activation_checkpointing && visit.module->is_checkpointable());
+  planner_ = std::make_unique<PassPlanner>(planner_options());
+  for (std::size_t i = 0; i < plan_.visits.size(); ++i) {
+    Module& module = *plan_.visits[i].module;
+    visits_[&module] = i;
+    module.attach(this);
+    module.set_checkpointed(options.activation_checkpointing && module.is_checkpointable());
   }
   if (options.use == Use::infer) return;
   loss_ = Tensor({1}, DType::f32, Kind::working);
-  norm_partials_ = Tensor({blocks}, DType::f32, Kind::working);
+  norm_partials_ = Tensor({collectives_.size() * blocks}, DType::f32, Kind::working);
   control_ = Tensor({sizeof(StepControl) / sizeof(float)}, DType::f32, Kind::working);
 }
 
@@ -67,80 +68,128 @@ Engine::~Engine() {
     }
 }
 
-void Engine::allocate(UnitState& state, const Unit& unit) {
-  const auto zeros = [&](DType dtype, Kind kind) {
-    const Tensor flat({unit.elements}, dtype, kind);
-    launch([&](auto& s) { fill(s, flat.view(), 0); });
-    return flat;
-  };
-  state.params = zeros(options_.dtype, Kind::params);
-  if (options_.use == Use::infer) return;
-  if (options_.dtype == DType::bf16) state.low = zeros(DType::i16, Kind::optimizer);
-  if (options_.dtype == DType::f16) state.low = zeros(DType::f32, Kind::optimizer);
-  state.grads = zeros(options_.accumulation > 1 ? DType::f32 : options_.dtype, Kind::grads);
-  for (int i = 0; i < state_count(options_.optimizer); ++i) state.moments.push_back(zeros(DType::f32, Kind::optimizer));
+bool Engine::persistent(const Unit& unit) const {
+  const auto share = static_cast<double>(unit.elements) / static_cast<double>(parameter_count_);
+  return share * static_cast<double>(plan_.units.size()) <= kPersistentShare;
 }
 
-void Engine::clear_padding(const Unit& unit, const Tensor& flat) {
-  for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
-    const std::int64_t begin = unit.parameters[i].offset + unit.parameters[i].parameter->elements();
-    const std::int64_t end = i + 1 < unit.parameters.size() ? unit.parameters[i + 1].offset : unit.elements;
-    if (begin < end) launch([&](auto& s) { fill(s, flat.part(begin, {end - begin}).view(), 0); });
+void Engine::keep(UnitState& state, const Unit& unit, bool params_whole) {
+  state.own = shard_of(unit.elements, collectives_.rank(), collectives_.size(), Unit::kAlignment);
+  state.whole = {0, state.own.elements() * collectives_.size()};
+  state.params = zeros(params_whole ? state.whole : state.own, options_.dtype, Kind::params);
+  if (params_whole) state.gathered = state.params.tensor;
+  if (options_.use == Use::infer) return;
+  state.stepped = options_.stage == 0 ? state.whole : state.own;
+  if (options_.dtype == DType::bf16) state.low = zeros(state.stepped, DType::i16, Kind::optimizer);
+  if (options_.dtype == DType::f16) state.low = zeros(state.stepped, DType::f32, Kind::optimizer);
+  for (int i = 0; i < state_count(options_.optimizer); ++i)
+    state.moments.push_back(zeros(state.stepped, DType::f32, Kind::optimizer));
+  const bool grads_whole = options_.stage == 0 || reduces_in_place();
+  state.grads = zeros(grads_whole ? state.whole : state.own, options_.accumulation > 1 ? DType::f32 : options_.dtype,
+                      Kind::grads);
+  if (sums_locally()) state.local_sum = zeros(state.whole, DType::f32, Kind::grads);
+}
+
+void Engine::place_parameters(std::size_t u) {
+  for (const auto& [prefix, parameter, offset] : plan_.units[u].parameters) {
+    Leaf& leaf = parameter->leaf();
+    leaf.set_dtype(options_.dtype);
+    leaf.set_store(this);
+    places_[&leaf] = {u, offset};
+    std::int64_t at = offset;
+    for (const auto& [name, shape] : parameter->slices()) {
+      const auto full_name = prefix + name;
+      if (!slices_.emplace(full_name, SlicePlace{{full_name, shape, parameter}, {u, at}}).second)
+        throw Error("engine: two parameters are named {}", full_name);
+      at += shape.elements();
+    }
   }
+  if (states_[u].gathered.defined()) show(u, true);
+}
+
+PassPlanner::Options Engine::planner_options() const {
+  PassPlanner::Options planner{.units_of_module = {}, .unit_bytes = {}, .prefetch_bytes = options_.prefetch_bytes};
+  for (const auto& visit : plan_.visits) planner.units_of_module.push_back(visit.units);
+  for (const auto& state : states_) {
+    const auto bytes = state.whole.elements() * static_cast<std::int64_t>(size_of(options_.dtype));
+    planner.unit_bytes.push_back(state.params_whole() ? 0 : bytes);
+  }
+  return planner;
+}
+
+Label Engine::label(const char* what, std::size_t unit) const {
+  return {fmt::format("{} of {}", what, plan_.units[unit].name), static_cast<std::int64_t>(unit)};
+}
+
+void Engine::show(std::size_t u, bool there) {
+  for (const auto& [prefix, parameter, offset] : plan_.units[u].parameters)
+    parameter->leaf().set_current(there ? states_[u].gathered.part(offset, parameter->shape()) : Tensor());
+}
+
+void Engine::fetch(std::size_t u) {
+  UnitState& state = states_[u];
+  if (state.gathered.defined()) return;
+  state.gathered = Tensor({state.whole.elements()}, options_.dtype, Kind::working);
+  state.gathering = collectives_.all_gather(state.params.tensor.view(), state.gathered.view(), label("parameters", u));
+}
+
+void Engine::await(std::size_t u) {
+  collectives_.wait(states_[u].gathering);
+  show(u, true);
+}
+
+void Engine::release(std::size_t u) {
+  UnitState& state = states_[u];
+  if (state.params_whole() || !state.gathered.defined()) return;
+  collectives_.wait(state.gathering);
+  show(u, false);
+  state.gathered = {};
+}
+
+void Engine::hold(const PassPlanner::Wanted& wanted) {
+  std::vector<bool> kept(states_.size());
+  for (const auto* units : {&wanted.now, &wanted.ahead})
+    for (const std::size_t u : *units) kept[u] = true;
+  for (std::size_t u = 0; u < states_.size(); ++u)
+    if (!kept[u]) release(u);
+  for (const auto* units : {&wanted.now, &wanted.ahead})
+    for (const std::size_t u : *units) fetch(u);
+  for (const std::size_t u : wanted.now) await(u);
+}
+
+void Engine::begin_pass(int kind) {
+  sent_early_bytes_ = 0;
+  hold(planner_->begin(kind));
+}
+
+void Engine::end_pass() {
+  planner_->end();
+  hold({});
 }
 
 void Engine::before_forward(Module& module) {
+  const std::size_t visit = visits_.at(&module);
+  hold(planner_->visit({visit, Visit::Direction::forward}));
   if (!Tape::current()) return;
-  for (const std::size_t unit : visits_.at(&module)->units) ++states_[unit].open_visits;
+  for (const std::size_t unit : plan_.visits[visit].units) ++states_[unit].open_visits;
+}
+
+void Engine::before_backward(Module& module) {
+  hold(planner_->visit({visits_.at(&module), Visit::Direction::backward}));
 }
 
 void Engine::after_backward(Module& module) {
-  for (const std::size_t unit : visits_.at(&module)->units)
+  for (const std::size_t unit : plan_.visits[visits_.at(&module)].units)
     if (--states_[unit].open_visits == 0) reduce(unit);
-}
-
-Gradient::Target Engine::gradient_of(const Leaf& leaf) {
-  const Place& place = places_.at(&leaf);
-  UnitState& state = states_[place.unit];
-  if (options_.accumulation == 1)  // one micro-step on one rank: its gradients are the step's
-    return {state.grads.part(place.offset, leaf.shape()), Write::overwrite};
-  if (!state.pending.defined()) {
-    const Unit& unit = plan_.units[place.unit];
-    state.pending = Tensor({unit.elements}, options_.dtype, Kind::working);
-    clear_padding(unit, state.pending);
-  }
-  return {state.pending.part(place.offset, leaf.shape()), Write::overwrite};
-}
-
-void Engine::reduce(std::size_t u) {
-  UnitState& state = states_[u];
-  for (const auto& named : plan_.units[u].parameters) {
-    Leaf& leaf = named.parameter->leaf();
-    if (leaf.written()) {
-      leaf.take();
-    } else {  // not used in this pass, or frozen
-      const Tensor unused = gradient_of(leaf).tensor;
-      launch([&](auto& s) { fill(s, unused.view(), 0); });
-    }
-  }
-  state.reduced = true;
-  if (options_.accumulation == 1) return;
-  communicator_.reduce_scatter(Device::current().compute, state.pending.view(), state.pending.view());
-  launch([&](auto& s) {
-    if (micro_steps_ == 0)
-      copy(s, state.pending.view(), state.grads.view());
-    else
-      add(s, state.grads.view(), state.pending.view(), state.grads.view());
-  });
-  state.pending = {};
 }
 
 void Engine::micro_step(const std::function<Tensor()>& loss) {
   if (options_.use != Use::train) throw Error("engine: made for inference, asked to train");
   if (micro_steps_ == options_.accumulation)
     throw Error("engine: more than {} micro-steps before step()", micro_steps_);
-  const float mean = 1.0f / static_cast<float>(options_.accumulation);
+  const float mean = 1.0f / static_cast<float>(options_.accumulation * collectives_.size());
   Tape tape(loss_scale_.value() * mean);
+  begin_pass(kTraining);
   Tensor value;
   {
     const TapeScope scope(&tape);
@@ -153,71 +202,29 @@ void Engine::micro_step(const std::function<Tensor()>& loss) {
     states_[u].reduced = false;
     states_[u].open_visits = 0;
   }
+  finish_reduction();
+  end_pass();
   ++micro_steps_;
 }
 
-StepResult Engine::step(double lr) {
-  if (micro_steps_ != options_.accumulation)
-    throw Error("engine: step() after {} of {} micro-steps", micro_steps_, options_.accumulation);
-  micro_steps_ = 0;
-  std::int64_t first_block = 0;
-  for (std::size_t u = 0; u < states_.size(); ++u) {
-    const std::int64_t blocks = norm_blocks(plan_.units[u].elements);
-    const Tensor partials = norm_partials_.part(first_block, {blocks});
-    launch([&](auto& s) { sum_squares(s, states_[u].grads.view(), partials.view()); });
-    first_block += blocks;
-  }
-  launch([&](auto& s) { finish_norm(s, norm_partials_.view(), loss_scale_.value(), options_.clip, control_.view()); });
-  ++steps_;
-  for (std::size_t u = 0; u < states_.size(); ++u) step_unit(u, control_.view(), lr);
-
-  const auto control = control_.to_floats();
-  StepResult result{loss_.item(), control[0], control[2] != 0, loss_scale_.value()};
-  if (result.skipped) {
-    --steps_;
-    if (!loss_scale_.dynamic())
-      throw Error(
-          "step: a gradient is infinite or not a number (loss {}); the weights are as before this step. Lower "
-          "--lr, or look for broken weights or data",
-          result.loss);
-  }
-  loss_scale_.update(result.skipped);
-  return result;
+CommBytes Engine::sent() const {
+  CommBytes sent = collectives_.sent();
+  sent.all_gather -= sent_early_bytes_;
+  return sent;
 }
 
-void Engine::step_unit(std::size_t u, ConstView control, double lr) {
-  const UnitState& state = states_[u];
-  const auto& parameters = plan_.units[u].parameters;
-  const auto decays = [&](const Parameter& p) { return options_.decay == Decay::all || p.shape().rank() >= 2; };
-  const auto step_range = [&](std::int64_t begin, std::int64_t end, bool decay) {
-    std::vector<View> moments;
-    for (const auto& moment : state.moments) moments.push_back(moment.part(begin, {end - begin}).view());
-    zeepo::step(options_.optimizer,
-                {.weights = weights(state, begin, end - begin),
-                 .grad = state.grads.part(begin, {end - begin}).view(),
-                 .states = moments,
-                 .weight_decay = decay ? options_.optimizer.weight_decay : 0},
-                control, steps_, lr);
-  };
-  // Neighbours that decay alike are stepped together, the padding between them too: it is zero and stays so.
-  std::size_t first = 0;
-  while (first < parameters.size()) {
-    std::size_t next = first + 1;
-    const auto alike = [&](std::size_t i) {
-      const Parameter &a = *parameters[first].parameter, &b = *parameters[i].parameter;
-      return decays(a) == decays(b) && a.leaf().trainable() == b.leaf().trainable();
-    };
-    while (next < parameters.size() && alike(next)) ++next;
-    const std::int64_t end = next < parameters.size() ? parameters[next].offset : plan_.units[u].elements;
-    if (parameters[first].parameter->leaf().trainable())
-      step_range(parameters[first].offset, end, decays(*parameters[first].parameter));
-    first = next;
+void Engine::settle() {
+  for (auto& state : states_) {
+    collectives_.wait(state.gathering);
+    collectives_.wait(state.grads_gathering);
   }
 }
 
-float Engine::evaluate(const std::function<Tensor()>& loss) {
+void Engine::infer(const std::function<void()>& f) {
   const TapeScope none(nullptr);
-  return loss().item();
+  begin_pass(kInference);
+  f();
+  end_pass();
 }
 
 }  // namespace zeepo

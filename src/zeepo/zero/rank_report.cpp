@@ -21,9 +21,8 @@ nlohmann::ordered_json to_json(const Usage& usage) {
   return bytes;
 }
 
-nlohmann::ordered_json rank_report(Session& session) {
+nlohmann::ordered_json rank_report(Session& session, const CommBytes& sent) {
   const auto nothing = to_json(Usage{});  // there are no other tiers and links yet
-  const auto& sent = session.communicator().sent();
   nlohmann::ordered_json rank;
   rank["rank"] = session.communicator().rank();
   rank["peak_bytes"] = {{"device", to_json(session.memory().peak())}, {"host", nothing}, {"nvme", nothing}};

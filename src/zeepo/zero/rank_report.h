@@ -5,6 +5,7 @@
 #include <string>
 
 #include "zeepo/memory/tier.h"
+#include "zeepo/zero/collectives.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -14,6 +15,6 @@ std::string describe(const Usage& usage);
 // {"params":..,"grads":..,...,"total":..}
 nlohmann::ordered_json to_json(const Usage& usage);
 // One element of the summary's "ranks": peaks by tier and kind, bytes sent, copied, read and written.
-nlohmann::ordered_json rank_report(Session& session);
+nlohmann::ordered_json rank_report(Session& session, const CommBytes& sent);
 
 }  // namespace zeepo

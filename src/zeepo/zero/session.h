@@ -12,17 +12,21 @@
 
 namespace zeepo {
 
+// The communicator of a rank that has no others.
+Communicator& alone();
+
 class Session {
  public:
   struct Options {
     int threads = 0;                // 0: see choose_threads
-    std::int64_t device_bytes = 0;  // budget of the device tier; 0: what the machine has
+    std::int64_t device_bytes = 0;  // budget of the device tier; 0: this rank's part of what the machine has
+    int ranks_on_node = 1;
   };
 
-  // A session that computes.
-  explicit Session(const Options& options);
-  // A session that runs everything dry: shapes and addresses, no memory and no arithmetic, on threads of nobody.
-  static Session dry();
+  // A session that computes, alone or as one of several ranks; the communicator is borrowed.
+  explicit Session(const Options& options, Communicator& communicator = alone());
+  // The same run dry: shapes and addresses, no memory, no arithmetic, nothing sent.
+  static Session dry(Communicator& communicator = alone());
 
   ArenaTier& memory() { return *memory_; }
   Stream& compute() { return *compute_; }
@@ -30,12 +34,13 @@ class Session {
   ThreadPool* pool() { return pool_.get(); }  // null in a dry session
 
  private:
-  Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory);
+  Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory,
+          Communicator& communicator);
 
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<ArenaTier> memory_;
-  std::unique_ptr<Communicator> communicator_;
+  Communicator* communicator_;
   std::unique_ptr<DeviceScope> scope_;
 };
 

@@ -37,7 +37,8 @@ struct UnitPlan {
 };
 
 // One unit for each module that is marked as one; where none is, for each child of the model. Parameters outside of all
-// of these make a last unit that no visit names: it is always there.
-UnitPlan plan_units(Module& model);
+// of these make a last unit that no visit names: it is always there. Of modules that are alike and follow one another
+// (a model's blocks: those that can be checkpointed), `blocks_per_unit` share a unit.
+UnitPlan plan_units(Module& model, std::int64_t blocks_per_unit = 1);
 
 }  // namespace zeepo

@@ -2,20 +2,25 @@
 
 #include <cstring>
 
-namespace zeepo {
-namespace {
+#include "zeepo/comm/call.h"
+#include "zeepo/comm/rank_sum.h"
 
-void copy_unless_same(Stream& stream, ConstView from, View to) {
-  if (from.data == to.data) return;
-  dispatch(stream, [&](auto&) { std::memcpy(to.data, from.data, from.bytes()); });
+namespace zeepo {
+
+void SelfCommunicator::all_gather(CpuStream&, ConstView shard, View full, const Label& label) {
+  all_gather_call(1, shard, full, label);
+  if (shard.data != full.data && full.bytes() > 0) std::memcpy(full.data, shard.data, full.bytes());
 }
 
-}  // namespace
+void SelfCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) {
+  reduce_scatter_call(1, full, scratch, shard, label);
+  if (shard.data != full.data) sum_in_rank_order(stream, {&full, 1}, shard);
+}
 
-void SelfCommunicator::all_gather(Stream& stream, ConstView shard, View full) { copy_unless_same(stream, shard, full); }
+void SelfCommunicator::all_reduce(CpuStream&, View x, const Label& label) { all_reduce_call(x, label); }
 
-void SelfCommunicator::reduce_scatter(Stream& stream, ConstView full, View shard) {
-  copy_unless_same(stream, full, shard);
+void SelfCommunicator::broadcast(CpuStream&, View x, int root, const Label& label) {
+  broadcast_call(1, x, root, label);
 }
 
 }  // namespace zeepo

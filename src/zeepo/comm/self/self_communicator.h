@@ -9,9 +9,10 @@ class SelfCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  void all_gather(Stream& stream, ConstView shard, View full) override;
-  void reduce_scatter(Stream& stream, ConstView full, View shard) override;
-  void all_reduce(Stream&, View) override {}
+  void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;
+  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) override;
+  void all_reduce(CpuStream& stream, View x, const Label& label) override;
+  void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
 };
 
 }  // namespace zeepo

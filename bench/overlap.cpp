@@ -1,0 +1,243 @@
+// How much of the communication the compute hides: two ranks as threads, one compute thread each, over a link that is
+// throttled so that communication takes 0.5, 1 and 2 times what the compute takes.
+//
+// Compute alone is a step over the fast link less the time it waited; communication alone is the bytes that a step
+// sends over the rate. With prefetch a step should take as long as the longer of the two, without it as long as both
+// together. Two models: GPT-2 blocks, and blocks whose compute is a sleep of the same shape, which shows the schedule
+// by itself where others use the same cores. Times are the least over a few steps, each the slower rank's.
+//
+// `least` is what the order of the data allows. Stage 3 can hide all its communication. Stage 2 can reduce under the
+// backward pass alone, and gather the stepped parameters under the step and the next forward pass alone; stage 0 does
+// both under the backward pass.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "zeepo/autograd/tape.h"
+#include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/comm/throttled/throttled_communicator.h"
+#include "zeepo/kernels/elementwise.h"
+#include "zeepo/model/initial_weights.h"
+#include "zeepo/model/language_model.h"
+#include "zeepo/tensor/device.h"
+#include "zeepo/zero/engine.h"
+#include "zeepo/zero/session.h"
+
+namespace zeepo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRanks = 2, kStagesMeasured[] = {3, 2, 0};
+constexpr std::int64_t kBlocks = 32;
+constexpr int kWarmSteps = 2, kSteps = 3;  // the first records the trace, the second starts with an idle link
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+class Subject {
+ public:
+  virtual ~Subject() = default;
+  virtual Module& model() = 0;
+  virtual Tensor loss() = 0;
+};
+
+class Gpt2Subject final : public Subject {
+ public:
+  static constexpr std::int64_t kPrefetchBytes = 4 << 20;  // two blocks
+  Module& model() override { return *model_; }
+  Tensor loss() override {
+    const std::vector<std::int32_t> ids(static_cast<std::size_t>(kBatch.elements()), 7);
+    return model_->loss(Tensor::from<std::int32_t>(ids, kBatch), Tensor::from<std::int32_t>(ids, kBatch));
+  }
+
+ private:
+  static ModelConfig config() {
+    ModelConfig config;
+    config.vocab = 512;  // so that the embedding is smaller than a block
+    config.hidden = 192;
+    config.intermediate = 4 * config.hidden;
+    config.layers = kBlocks;
+    config.heads = config.kv_heads = 3;
+    config.head_dim = 64;
+    config.max_positions = 128;
+    config.activation = Activation::gelu_tanh;
+    config.qkv_bias = config.output_bias = config.mlp_bias = config.tied_head = true;
+    return config;
+  }
+  static inline const Shape kBatch{2, 128};
+  std::unique_ptr<LanguageModel> model_ = make_model(config());
+};
+
+void sleep_milliseconds(double milliseconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(milliseconds));
+}
+
+// Takes time as a block does, twice as long backward, and hands its input on.
+class SleepingBlock final : public Module {
+ public:
+  SleepingBlock() : weight_(parameter("weight", {1 << 17}, Init::ones())) { mark_unit(); }
+  Tensor forward(const Tensor& x) override {
+    sleep_milliseconds(kForwardMilliseconds);
+    const Tensor weight = weight_;
+    Tensor y(x.shape(), x.dtype());
+    launch([&](auto& s) { copy(s, x.view(), y.view()); });
+    if (Tape* tape = Tape::recording({&x, &weight}))
+      tape->record({&y}, [dx = wanted_gradient(x), dweight = wanted_gradient(weight)](std::span<Tensor> dy) {
+        sleep_milliseconds(2 * kForwardMilliseconds);
+        launch([&](auto& s) { fill(s, dweight->target().tensor.view(), 1e-3f); });
+        if (dx) dx->add(dy[0]);
+      });
+    return y;
+  }
+
+ private:
+  static constexpr double kForwardMilliseconds = 6;
+  Parameter& weight_;
+};
+
+class SleepingModel final : public Module {
+ public:
+  SleepingModel() {
+    for (std::int64_t i = 0; i < kBlocks; ++i) blocks_.push_back(&child<SleepingBlock>(fmt::format("block.{}", i)));
+  }
+  Tensor forward(const Tensor& input) override {
+    Tensor x = input;
+    for (SleepingBlock* block : blocks_) x = (*block)(x);
+    return x;
+  }
+
+ private:
+  std::vector<SleepingBlock*> blocks_;
+};
+
+class SleepingSubject final : public Subject {
+ public:
+  static constexpr std::int64_t kPrefetchBytes = 1 << 20;  // two blocks
+  Module& model() override { return model_; }
+  Tensor loss() override {
+    const std::vector<float> one{1};
+    return model_.forward(Tensor::from<float>(one, {1}));
+  }
+
+ private:
+  SleepingModel model_;
+};
+
+// One step: its time, of that the parts that this rank computed, and what it sent.
+struct Timing {
+  double seconds = 0, forward = 0, backward = 0, step = 0;
+  std::int64_t gathered_bytes = 0, reduced_bytes = 0;
+  double compute() const { return forward + backward + step; }
+};
+
+Timing time_step(Engine& engine, Subject& subject) {
+  Timing timing;
+  const auto start = Clock::now();
+  const CommBytes sent = engine.sent();
+  auto lap = [&, at = start, stalled = engine.stalled_seconds()]() mutable {
+    const double elapsed = seconds_since(at) - (engine.stalled_seconds() - stalled);
+    at = Clock::now();
+    stalled = engine.stalled_seconds();
+    return elapsed;
+  };
+  engine.micro_step([&] {
+    Tensor loss = subject.loss();
+    timing.forward = lap();
+    return loss;
+  });
+  timing.backward = lap();
+  (void)engine.step(1e-4);
+  timing.step = lap();
+  timing.seconds = seconds_since(start);
+  timing.gathered_bytes = engine.sent().all_gather - sent.all_gather;
+  timing.reduced_bytes = engine.sent().reduce_scatter - sent.reduce_scatter;
+  return timing;
+}
+
+struct Setting {
+  int stage;
+  std::int64_t prefetch_bytes;
+  double bytes_per_second;  // 0: as fast as it goes
+};
+
+// The fastest step; a step is as slow as its slower rank.
+template <class S>
+Timing measure(const Setting& setting) {
+  std::vector<Timing> steps(kSteps);
+  std::mutex mutex;
+  ThreadsWorld world(kRanks);
+  run(world, [&](Communicator& fast) {
+    std::optional<ThrottledCommunicator> slow;
+    if (setting.bytes_per_second > 0) slow.emplace(fast, setting.bytes_per_second);
+    Session session({.threads = 1, .device_bytes = std::int64_t{1} << 30, .ranks_on_node = kRanks},
+                    slow ? static_cast<Communicator&>(*slow) : fast);
+    S subject;
+    Engine engine(subject.model(), session.communicator(),
+                  {.stage = setting.stage, .prefetch_bytes = setting.prefetch_bytes});
+    engine.load(random_weights(1));
+    for (int i = -kWarmSteps; i < kSteps; ++i) {
+      const Timing timing = time_step(engine, subject);
+      if (i < 0) continue;
+      const std::lock_guard lock(mutex);
+      Timing& slower = steps[static_cast<std::size_t>(i)];
+      if (timing.seconds > slower.seconds) slower = timing;
+    }
+    engine.settle();
+  });
+  return *std::ranges::min_element(steps, {}, &Timing::seconds);
+}
+
+// What a step can take at least, given the parts of its compute and the time that it sends.
+double least_seconds(int stage, const Timing& compute, double gather, double reduce) {
+  switch (stage) {
+    case 3: return std::max(compute.compute(), gather + reduce);
+    case 0: return std::max(compute.backward, gather + reduce) + compute.forward + compute.step;
+    default: return std::max(compute.backward, reduce) + std::max(compute.forward + compute.step, gather);
+  }
+}
+
+template <class S>
+void report(std::string_view name) {
+  fmt::print("\n{} blocks of {}, {} ranks\n\n", kBlocks, name, kRanks);
+  fmt::print(
+      "| stage | link MB/s | compute s | communication s | prefetch s | of max | least s | of least | in turn s | of "
+      "sum |\n");
+  fmt::print("|---|---|---|---|---|---|---|---|---|---|\n");
+  for (const int stage : kStagesMeasured) {
+    const Timing alone = measure<S>({stage, 0, 0}), ahead = measure<S>({stage, S::kPrefetchBytes, 0});
+    for (const double share : {0.5, 1.0, 2.0}) {
+      // What prefetch holds over the turn of a pass is not gathered twice: each way sends its own bytes.
+      const auto bytes = [](const Timing& t) { return static_cast<double>(t.gathered_bytes + t.reduced_bytes); };
+      const double rate = bytes(ahead) / (share * alone.compute());
+      const Timing c = measure<S>({stage, S::kPrefetchBytes, rate}), d = measure<S>({stage, 0, rate});
+      const double compute = alone.compute(), communication = bytes(c) / rate;
+      const double longer = std::max(compute, communication), sum = compute + bytes(d) / rate;
+      const double least = least_seconds(stage, alone, static_cast<double>(c.gathered_bytes) / rate,
+                                         static_cast<double>(c.reduced_bytes) / rate);
+      fmt::print("| {} | {:.1f} | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {:.3f} | {:.2f} | {:.3f} | {:.2f} |\n", stage,
+                 rate / 1e6, compute, communication, c.seconds, c.seconds / longer, least, c.seconds / least, d.seconds,
+                 d.seconds / sum);
+      std::fflush(stdout);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zeepo
+
+int main(int argc, char** argv) {
+  const std::string_view which = argc > 1 ? argv[1] : "";
+  if (argc > 2 || (!which.empty() && which != "sleep" && which != "gpt2")) {
+    fmt::print(stderr, "bench_overlap [sleep|gpt2]: without a word, both\n");
+    return 2;
+  }
+  if (which != "gpt2") zeepo::report<zeepo::SleepingSubject>("sleep");
+  if (which != "sleep") zeepo::report<zeepo::Gpt2Subject>("GPT-2");
+}

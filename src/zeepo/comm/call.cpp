@@ -1,0 +1,93 @@
+#include "zeepo/comm/call.h"
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
+
+std::string describe(ConstView view) { return fmt::format("{} {}", name_of(view.dtype), view.shape.str()); }
+
+Call make_call(Op op, ConstView whole, DType result, int root, const Label& label) {
+  return {{op, static_cast<std::int32_t>(whole.dtype), static_cast<std::int32_t>(result), root,
+           static_cast<std::int64_t>(whole.bytes()), label.id},
+          label.what};
+}
+
+std::string_view name_of(Op op) {
+  switch (op) {
+    case Op::all_gather: return "all-gather";
+    case Op::reduce_scatter: return "reduce-scatter";
+    case Op::all_reduce: return "all-reduce";
+    case Op::broadcast: return "broadcast";
+    case Op::finish: return "the end of the job";
+  }
+  return "?";
+}
+
+}  // namespace
+
+Call all_gather_call(int ranks, ConstView shard, ConstView full, const Label& label) {
+  if (shard.dtype != full.dtype || shard.elements() * ranks != full.elements())
+    throw Error("all-gather of {}: shard {} and full {}: must be of one dtype, and full {} shards", label.what,
+                describe(shard), describe(full), ranks);
+  return make_call(Op::all_gather, full, full.dtype, 0, label);
+}
+
+Call reduce_scatter_call(int ranks, ConstView full, ConstView scratch, ConstView shard, const Label& label) {
+  if (!is_float(full.dtype) || !is_float(shard.dtype) || shard.elements() * ranks != full.elements())
+    throw Error("reduce-scatter of {}: full {} and shard {}: must be fp32, bf16 or fp16, and full {} shards",
+                label.what, describe(full), describe(shard), ranks);
+  if (scratch.bytes() != full.bytes())
+    throw Error("reduce-scatter of {}: scratch of {} bytes: must have the {} of full", label.what, scratch.bytes(),
+                full.bytes());
+  return make_call(Op::reduce_scatter, full, shard.dtype, 0, label);
+}
+
+Call all_reduce_call(ConstView x, const Label& label) {
+  if (x.dtype != DType::f32) throw Error("all-reduce of {}: {}: must be fp32", label.what, describe(x));
+  return make_call(Op::all_reduce, x, x.dtype, 0, label);
+}
+
+Call broadcast_call(int ranks, ConstView x, int root, const Label& label) {
+  if (root < 0 || root >= ranks)
+    throw Error("broadcast of {}: root {}: must be one of the {} ranks, from 0", label.what, root, ranks);
+  return make_call(Op::broadcast, x, x.dtype, root, label);
+}
+
+std::string describe(const CallHeader& header, const std::string& what) {
+  if (header.op == Op::finish) return std::string(name_of(header.op));
+  std::string text =
+      fmt::format("{} of {} bytes of {}", name_of(header.op), header.bytes, name_of(static_cast<DType>(header.dtype)));
+  if (header.result != header.dtype) text += fmt::format(" into {}", name_of(static_cast<DType>(header.result)));
+  if (header.op == Op::broadcast) text += fmt::format(" from rank {}", header.root);
+  return text + fmt::format(" for \"{}\" (id {})", what, header.id);
+}
+
+int first_different(std::span<const CallHeader> headers) {
+  for (std::size_t rank = 1; rank < headers.size(); ++rank)
+    if (headers[rank] != headers[0]) return static_cast<int>(rank);
+  return 0;
+}
+
+void throw_mismatch(int rank, const Call& call, const Call& first) {
+  throw Error(
+      "rank {} called {}, rank 0 called {}: every rank must make the same calls in the same order; do all have the "
+      "same "
+      "model, options and data?",
+      rank, describe(call), describe(first));
+}
+
+void add_sent(CommBytes& sent, const CallHeader& header, int ranks) {
+  const std::int64_t others = header.bytes / ranks * (ranks - 1);
+  switch (header.op) {
+    case Op::all_gather: sent.all_gather += others; break;
+    case Op::reduce_scatter: sent.reduce_scatter += others; break;
+    case Op::all_reduce: sent.all_reduce += 2 * header.bytes * (ranks - 1) / ranks; break;
+    case Op::broadcast:
+    case Op::finish: break;
+  }
+}
+
+}  // namespace zeepo

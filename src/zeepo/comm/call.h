@@ -1,0 +1,48 @@
+// One collective as one rank calls it: what all ranks must agree on, checked against its views before anything is sent.
+//
+// The four makers throw Error when the views do not fit each other; every backend starts with them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "zeepo/comm/communicator.h"
+
+namespace zeepo {
+
+enum class Op : std::int32_t { all_gather, reduce_scatter, all_reduce, broadcast, finish };
+
+// Sent between ranks as it stands.
+struct CallHeader {
+  Op op = Op::finish;
+  std::int32_t dtype = 0, result = 0;  // of what goes in and of what comes out
+  std::int32_t root = 0;
+  std::int64_t bytes = 0;  // all ranks' together, once
+  std::int64_t id = 0;
+
+  friend bool operator==(const CallHeader&, const CallHeader&) = default;
+};
+
+struct Call {
+  CallHeader header;
+  std::string what;
+};
+
+Call all_gather_call(int ranks, ConstView shard, ConstView full, const Label& label);
+Call reduce_scatter_call(int ranks, ConstView full, ConstView scratch, ConstView shard, const Label& label);
+Call all_reduce_call(ConstView x, const Label& label);
+Call broadcast_call(int ranks, ConstView x, int root, const Label& label);
+
+// `reduce-scatter of 4096 bytes of bf16 into fp32 for "gradients of model.layers.3" (id 3)`
+std::string describe(const CallHeader& header, const std::string& what);
+inline std::string describe(const Call& call) { return describe(call.header, call.what); }
+// The first rank whose header is not rank 0's, or 0 when all are the same.
+int first_different(std::span<const CallHeader> headers);
+// What all ranks throw when they are not.
+[[noreturn]] void throw_mismatch(int rank, const Call& call, const Call& first);
+
+// What a call of these bytes counts as sent by each of `ranks`.
+void add_sent(CommBytes& sent, const CallHeader& header, int ranks);
+
+}  // namespace zeepo

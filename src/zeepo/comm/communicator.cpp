@@ -1,0 +1,16 @@
+#include "zeepo/comm/communicator.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace zeepo {
+
+void Communicator::abort_job(const std::string& message) {
+  fmt::print(stderr, "zeepo: rank {}: {}\n", rank(), message);
+  std::fflush(nullptr);
+  std::_Exit(1);
+}
+
+}  // namespace zeepo

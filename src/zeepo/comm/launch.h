@@ -1,0 +1,26 @@
+// How this process was started: alone, by mpirun or by Slurm's srun. Read from the environment; MPI is not initialised.
+#pragma once
+
+#include <memory>
+
+#include "zeepo/comm/communicator.h"
+
+namespace zeepo {
+
+struct Launch {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // on this machine; all ranks are taken to be here if the launcher does not say
+  bool mpi = false;                    // a launcher has started it, even if as one rank only
+};
+
+// Throws Error for variables that contradict each other.
+Launch detect_launch();
+
+// One rank talks to itself, several over MPI. Throws Error when this build has no MPI, or MPI knows another number of
+// ranks than the launcher. At most one communicator over MPI a process.
+std::unique_ptr<Communicator> make_communicator(const Launch& launch);
+
+// In mpi/ or no_mpi/, whichever CMake has picked.
+std::unique_ptr<Communicator> make_mpi_communicator(const Launch& launch);
+
+}  // namespace zeepo

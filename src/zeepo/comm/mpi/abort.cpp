@@ -1,0 +1,26 @@
+#include "zeepo/comm/mpi/abort.h"
+
+#include <fmt/format.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+namespace zeepo {
+
+void abort_mpi(int rank, const std::string& message) {
+  fmt::print(stderr, "zeepo: rank {}: {}\n", rank, message);
+  std::fflush(nullptr);
+  // Should MPI_Abort itself hang, the alarm ends this process and the launcher the others.
+  std::signal(SIGALRM, SIG_DFL);
+  alarm(10);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::_Exit(1);
+}
+
+}  // namespace zeepo

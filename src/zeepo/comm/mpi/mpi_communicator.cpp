@@ -1,0 +1,188 @@
+#include "zeepo/comm/mpi/mpi_communicator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "zeepo/base/error.h"
+#include "zeepo/comm/mpi/abort.h"
+#include "zeepo/comm/mpi/mpi_check.h"
+#include "zeepo/comm/rank_sum.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::size_t kChunkBytes = std::size_t{64} << 20;  // MPI counts with int
+constexpr int kLooksBeforeSleep = 50;
+constexpr auto kSleepForRanks = std::chrono::microseconds(100), kSleepForData = std::chrono::microseconds(20);
+
+// Calls f(offset, length) for each chunk.
+template <class F>
+void for_chunks(std::size_t bytes, F&& f) {
+  for (std::size_t at = 0; at < bytes; at += kChunkBytes) f(at, static_cast<int>(std::min(kChunkBytes, bytes - at)));
+}
+
+void copy(ConstView from, View to) {
+  if (from.data != to.data && to.bytes() > 0) std::memcpy(to.data, from.data, to.bytes());
+}
+
+}  // namespace
+
+MpiCommunicator::MpiCommunicator()
+    : termination_(world_.local_ranks()),
+      heart_(world_, position_, termination_),
+      headers_(static_cast<std::size_t>(world_.size())) {}
+
+void MpiCommunicator::all_gather(CpuStream&, ConstView shard, View full, const Label& label) {
+  const Call call = all_gather_call(size(), shard, full, label);
+  enter(call);
+  copy(shard, part_of(full, rank(), size()));
+  gather(full);
+  leave(call);
+}
+
+void MpiCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) {
+  const Call call = reduce_scatter_call(size(), full, scratch, shard, label);
+  enter(call);
+  scratch = {scratch.data, full.dtype, full.shape};
+  std::vector<ConstView> parts;
+  for (int from = 0; from < size(); ++from)
+    parts.push_back(part_of(from == rank() ? full : ConstView(scratch), from, size()));
+  for (int step = 1; step < size(); ++step) {
+    const int from = (rank() + size() - step) % size();
+    receive(part_of(scratch, from, size()), from);
+  }
+  for (int step = 1; step < size(); ++step) {
+    const int to = (rank() + step) % size();
+    send(part_of(full, to, size()), to);
+  }
+  wait(Expect::data);
+  sum_in_rank_order(stream, parts, shard);
+  leave(call);
+}
+
+void MpiCommunicator::all_reduce(CpuStream& stream, View x, const Label& label) {
+  const Call call = all_reduce_call(x, label);
+  enter(call);
+  gathered_.resize(static_cast<std::size_t>(x.elements() * size()));
+  const View full{gathered_.data(), DType::f32, {x.elements() * size()}};
+  copy(x, part_of(full, rank(), size()));
+  gather(full);
+  std::vector<ConstView> parts;
+  for (int from = 0; from < size(); ++from) parts.push_back(part_of(full, from, size()));
+  sum_in_rank_order(stream, parts, x);
+  leave(call);
+}
+
+void MpiCommunicator::broadcast(CpuStream&, View x, int root, const Label& label) {
+  const Call call = broadcast_call(size(), x, root, label);
+  enter(call);
+  for_chunks(x.bytes(), [&](std::size_t at, int length) {
+    check(MPI_Ibcast(x.as<std::byte>() + at, length, MPI_BYTE, root, world_.work(), &requests_.emplace_back()));
+  });
+  wait(Expect::data);
+  leave(call);
+}
+
+void MpiCommunicator::finish() {
+  const Call call{};
+  enter(call);
+  leave(call);
+  heart_.finish();
+  if (heart_.failed()) throw Error("{}", heart_.failure());
+  termination_.release();
+  world_.finalize();
+}
+
+void MpiCommunicator::abort_job(const std::string& message) {
+  heart_.leave_end_to_caller();
+  heart_.fail(message);
+  abort_mpi(rank(), message);
+}
+
+void MpiCommunicator::enter(const Call& call) {
+  position_.enter(call);
+  entered_at_ = Clock::now();
+  header_ = call.header;
+  if (heart_.failed()) throw Error("{}", heart_.failure());
+  check(MPI_Iallgather(&header_, sizeof header_, MPI_BYTE, headers_.data(), sizeof header_, MPI_BYTE, world_.work(),
+                       &requests_.emplace_back()));
+  wait(Expect::ranks);
+  if (const int different = first_different(headers_)) throw_mismatch_of_all(call, different);
+}
+
+void MpiCommunicator::leave(const Call& call) {
+  position_.leave();
+  add_sent(sent_, call.header, size());
+}
+
+void MpiCommunicator::throw_mismatch_of_all(const Call& call, int different) {
+  using Text = std::array<char, 256>;
+  Text own{};
+  call.what.copy(own.data(), own.size() - 1);
+  std::vector<Text> all(headers_.size());
+  check(MPI_Iallgather(own.data(), sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, world_.work(),
+                       &requests_.emplace_back()));
+  wait(Expect::data);
+  position_.leave();
+  const auto at = static_cast<std::size_t>(different);
+  throw_mismatch(different, {headers_[at], all[at].data()}, {headers_[0], all[0].data()});
+}
+
+void MpiCommunicator::send(ConstView x, int to) {
+  for_chunks(x.bytes(), [&](std::size_t at, int length) {
+    check(MPI_Isend(x.as<std::byte>() + at, length, MPI_BYTE, to, 0, world_.work(), &requests_.emplace_back()));
+  });
+}
+
+void MpiCommunicator::receive(View x, int from) {
+  for_chunks(x.bytes(), [&](std::size_t at, int length) {
+    check(MPI_Irecv(x.as<std::byte>() + at, length, MPI_BYTE, from, 0, world_.work(), &requests_.emplace_back()));
+  });
+}
+
+void MpiCommunicator::gather(View full) {
+  for (int step = 1; step < size(); ++step) {
+    const int from = (rank() + size() - step) % size();
+    receive(part_of(full, from, size()), from);
+  }
+  for (int step = 1; step < size(); ++step) send(part_of(full, rank(), size()), (rank() + step) % size());
+  wait(Expect::data);
+}
+
+void MpiCommunicator::wait(Expect expect) {
+  const auto sleep = expect == Expect::data ? kSleepForData : kSleepForRanks;
+  for (int looks = 0;; ++looks) {
+    if (heart_.failed()) throw Error("{}", heart_.failure());
+    int done = 0;
+    check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE));
+    if (done) break;
+    if (timeout_seconds_ > 0 && Clock::now() - entered_at_ > std::chrono::duration<double>(timeout_seconds_))
+      throw_timeout();
+    if (looks < kLooksBeforeSleep)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(sleep);
+  }
+  requests_.clear();
+}
+
+void MpiCommunicator::check(int code) {
+  if (code != MPI_SUCCESS) give_up(fmt::format("{} while rank {} {}", mpi_text(code), rank(), position_.str()));
+}
+
+void MpiCommunicator::throw_timeout() {
+  const std::string behind = heart_.ranks_behind();
+  if (heart_.failed()) throw Error("{}", heart_.failure());
+  give_up(fmt::format("rank {} {} for more than {} s (--timeout): {}", rank(), position_.str(), timeout_seconds_,
+                      behind.empty() ? "all ranks have entered the call, but its data do not come"
+                                     : "these ranks live but have not entered the call: " + behind));
+}
+
+void MpiCommunicator::give_up(const std::string& message) {
+  heart_.fail(message);
+  throw Error("{}", message);
+}
+
+}  // namespace zeepo

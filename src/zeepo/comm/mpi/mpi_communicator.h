@@ -1,0 +1,65 @@
+// The ranks of an MPI job; at most one a process.
+//
+// Each call first exchanges a small header, which finds ranks that mean different things, then the data, straight
+// between every two ranks. Waiting polls with short sleeps, so that ranks which share cores leave them to each other.
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <vector>
+
+#include "zeepo/comm/call.h"
+#include "zeepo/comm/communicator.h"
+#include "zeepo/comm/mpi/heart.h"
+#include "zeepo/comm/mpi/mpi_world.h"
+#include "zeepo/comm/mpi/position.h"
+#include "zeepo/comm/mpi/termination.h"
+
+namespace zeepo {
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator();
+
+  int rank() const override { return world_.rank(); }
+  int size() const override { return world_.size(); }
+  int local_rank() const override { return world_.local_rank(); }
+  int local_size() const override { return static_cast<int>(world_.local_ranks().size()); }
+  void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;
+  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) override;
+  void all_reduce(CpuStream& stream, View x, const Label& label) override;
+  void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
+  void set_progress_timeout(double seconds) override { timeout_seconds_ = seconds; }
+  void finish() override;  // from the thread that made it
+  [[noreturn]] void abort_job(const std::string& message) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // Sleeps between looks while ranks may be far away, and while data are known to come.
+  enum class Expect { ranks, data };
+
+  void enter(const Call& call);
+  void leave(const Call& call);
+  void throw_mismatch_of_all(const Call& call, int different);
+  void send(ConstView x, int to);
+  void receive(View x, int from);
+  void gather(View full);  // every rank's part of `full` is in place on that rank
+  void wait(Expect expect);
+  void check(int code);
+  [[noreturn]] void throw_timeout();
+  // Throws; buffers in flight may go with their owner, so that MPI must not move any more on this rank.
+  [[noreturn]] void give_up(const std::string& message);
+
+  MpiWorld world_;
+  Position position_;
+  Termination termination_;
+  Heart heart_;
+  double timeout_seconds_ = 0;
+  Clock::time_point entered_at_;
+  CallHeader header_;  // a member, as MPI may still read it after a call has thrown
+  std::vector<CallHeader> headers_;
+  std::vector<MPI_Request> requests_;
+  std::vector<float> gathered_;  // all_reduce's parts
+};
+
+}  // namespace zeepo

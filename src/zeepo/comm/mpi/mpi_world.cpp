@@ -1,0 +1,46 @@
+#include "zeepo/comm/mpi/mpi_world.h"
+
+#include <unistd.h>
+
+#include "zeepo/base/error.h"
+#include "zeepo/comm/mpi/mpi_check.h"
+
+namespace zeepo {
+
+MpiWorld::MpiWorld() {
+  int initialized = 0;
+  mpi_check(MPI_Initialized(&initialized));
+  if (initialized) throw Error("MPI has been initialised already: a process can join its ranks once");
+  int level = 0;
+  mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
+  if (level < MPI_THREAD_MULTIPLE)
+    throw Error("MPI gives thread level {}, and zeepo needs MPI_THREAD_MULTIPLE ({}): use an MPI built with it", level,
+                MPI_THREAD_MULTIPLE);
+  // Results are read; without this a lost peer would end the process before it can say whom it waited for.
+  mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
+  mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &size_));
+  mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &work_));  // duplicates return errors too
+  mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &heart_));
+  find_local_ranks();
+}
+
+void MpiWorld::find_local_ranks() {
+  MPI_Comm local = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local));
+  int count = 0;
+  mpi_check(MPI_Comm_rank(local, &local_rank_));
+  mpi_check(MPI_Comm_size(local, &count));
+  const LocalRank own{rank_, getpid()};
+  local_ranks_.resize(static_cast<std::size_t>(count));
+  mpi_check(MPI_Allgather(&own, sizeof own, MPI_BYTE, local_ranks_.data(), sizeof own, MPI_BYTE, local));
+  mpi_check(MPI_Comm_free(&local));
+}
+
+void MpiWorld::finalize() {
+  mpi_check(MPI_Comm_free(&work_));
+  mpi_check(MPI_Comm_free(&heart_));
+  mpi_check(MPI_Finalize());
+}
+
+}  // namespace zeepo

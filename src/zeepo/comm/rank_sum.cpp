@@ -1,0 +1,61 @@
+#include "zeepo/comm/rank_sum.h"
+
+#include <algorithm>
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::int64_t kBlock = 1024;         // fp32 sums kept in the first cache while the ranks' values pass
+constexpr std::int64_t kGrain = 64 * kBlock;  // a task of the pool
+
+template <class In, class Out>
+void sum_range(std::span<const ConstView> parts, View sum, std::int64_t begin, std::int64_t end) {
+  float total[kBlock];
+  for (std::int64_t at = begin; at < end; at += kBlock) {
+    const std::int64_t n = std::min(kBlock, end - at);
+    const In* first = parts[0].as<In>() + at;
+    for (std::int64_t i = 0; i < n; ++i) total[i] = to_float(first[i]);
+    for (const ConstView& part : parts.subspan(1)) {
+      const In* values = part.as<In>() + at;
+      for (std::int64_t i = 0; i < n; ++i) total[i] += to_float(values[i]);
+    }
+    Out* out = sum.as<Out>() + at;
+    for (std::int64_t i = 0; i < n; ++i) out[i] = from_float<Out>(total[i]);
+  }
+}
+
+template <class F>
+void with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32: return f(float{});
+    case DType::bf16: return f(bf16{});
+    case DType::f16: return f(f16{});
+    default: throw Error("a sum over ranks of {}: must be fp32, bf16 or fp16", name_of(dtype));
+  }
+}
+
+template <class V>
+V slice(V x, int part, int parts) {
+  const std::int64_t n = x.elements() / parts;
+  const auto offset = static_cast<std::size_t>(n * part) * size_of(x.dtype);
+  return {x.template as<std::byte>() + offset, x.dtype, {n}};
+}
+
+}  // namespace
+
+void sum_in_rank_order(CpuStream& stream, std::span<const ConstView> parts, View sum) {
+  with_type(parts[0].dtype, [&]<class In>(In) {
+    with_type(sum.dtype, [&]<class Out>(Out) {
+      stream.pool().for_range(sum.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+        sum_range<In, Out>(parts, sum, begin, end);
+      });
+    });
+  });
+}
+
+ConstView part_of(ConstView x, int part, int parts) { return slice(x, part, parts); }
+View part_of(View x, int part, int parts) { return slice(x, part, parts); }
+
+}  // namespace zeepo

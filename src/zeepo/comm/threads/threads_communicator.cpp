@@ -1,0 +1,59 @@
+#include "zeepo/comm/threads/threads_communicator.h"
+
+#include <cstring>
+
+#include "zeepo/comm/call.h"
+#include "zeepo/comm/rank_sum.h"
+
+namespace zeepo {
+namespace {
+
+void copy(ConstView from, View to) {
+  if (from.data != to.data && to.bytes() > 0) std::memcpy(to.data, from.data, to.bytes());
+}
+
+}  // namespace
+
+void ThreadsCommunicator::all_gather(CpuStream&, ConstView shard, View full, const Label& label) {
+  const Call call = all_gather_call(size_, shard, full, label);
+  world_.meet(rank_, call, shard, [&] {
+    for (int rank = 0; rank < size_; ++rank) copy(world_.posted_view(rank), part_of(full, rank, size_));
+  });
+  add_sent(sent_, call.header, size_);
+}
+
+void ThreadsCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard,
+                                         const Label& label) {
+  const Call call = reduce_scatter_call(size_, full, scratch, shard, label);
+  world_.meet(rank_, call, full, [&] {
+    // Nobody else reads this rank's part of any `full`, so that the shard may be written there at once.
+    std::vector<ConstView> parts;
+    for (int rank = 0; rank < size_; ++rank) parts.push_back(part_of(world_.posted_view(rank), rank_, size_));
+    sum_in_rank_order(stream, parts, shard);
+  });
+  add_sent(sent_, call.header, size_);
+}
+
+void ThreadsCommunicator::all_reduce(CpuStream& stream, View x, const Label& label) {
+  const Call call = all_reduce_call(x, label);
+  total_.resize(static_cast<std::size_t>(x.elements()));
+  const View total{total_.data(), DType::f32, x.shape};
+  world_.meet(rank_, call, x, [&] {
+    std::vector<ConstView> parts;
+    for (int rank = 0; rank < size_; ++rank) parts.push_back(world_.posted_view(rank));
+    sum_in_rank_order(stream, parts, total);
+  });
+  copy(total, x);
+  add_sent(sent_, call.header, size_);
+}
+
+void ThreadsCommunicator::broadcast(CpuStream&, View x, int root, const Label& label) {
+  const Call call = broadcast_call(size_, x, root, label);
+  world_.meet(rank_, call, x, [&] { copy(world_.posted_view(root), x); });
+}
+
+void ThreadsCommunicator::finish() {
+  world_.meet(rank_, {}, {}, [] {});
+}
+
+}  // namespace zeepo

@@ -1,0 +1,52 @@
+#include "zeepo/zero/collectives.h"
+
+#include <chrono>
+
+#include "zeepo/tensor/device.h"
+
+namespace zeepo {
+
+Collectives::Collectives(Communicator& communicator, Overlap overlap) : communicator_(communicator), overlap_(overlap) {
+  if (!alone() && !Device::current().compute.dry()) worker_ = std::make_unique<Worker>();
+}
+
+Completion Collectives::run(std::function<void(CpuStream&)> job) {
+  if (!worker_) return {};
+  Device::current().compute.synchronize();  // what the job reads has been computed
+  Completion completion = worker_->run([this, job = std::move(job)] { job(stream_); });
+  if (overlap_ == Overlap::no) wait(completion);
+  return completion;
+}
+
+std::int64_t Collectives::sent_of(std::size_t bytes) const {
+  return static_cast<std::int64_t>(bytes) / size() * (size() - 1);
+}
+
+Completion Collectives::all_gather(ConstView shard, View full, const Label& label) {
+  sent_.all_gather += sent_of(full.bytes());
+  return run([=, this](CpuStream& stream) { communicator_.all_gather(stream, shard, full, label); });
+}
+
+Completion Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label) {
+  sent_.reduce_scatter += sent_of(full.bytes());
+  return run([=, this](CpuStream& stream) { communicator_.reduce_scatter(stream, full, scratch, shard, label); });
+}
+
+void Collectives::all_reduce(View x, const Label& label) {
+  sent_.all_reduce += 2 * sent_of(x.bytes());
+  Completion done = run([=, this](CpuStream& stream) { communicator_.all_reduce(stream, x, label); });
+  wait(done);
+}
+
+void Collectives::broadcast(View x, int root, const Label& label) {
+  Completion done = run([=, this](CpuStream& stream) { communicator_.broadcast(stream, x, root, label); });
+  wait(done);
+}
+
+void Collectives::wait(Completion& completion) {
+  const auto start = std::chrono::steady_clock::now();
+  completion.wait();
+  stalled_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace zeepo

@@ -1,0 +1,157 @@
+// `mpirun -n N zeepo train`: the same bits as ranks in one process, and the losses that PyTorch has.
+#include <gtest/gtest.h>
+#include <cstdlib>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/subprocess.h"
+#include "zeepo/base/error.h"
+#include "zeepo/base/file.h"
+#include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/train/trainer.h"
+
+namespace zeepo {
+namespace {
+
+// For mpirun: ranks may outnumber the cores, and tests may run as root.
+[[maybe_unused]] const bool environment_set = [] {
+  for (const char* name :
+       {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"})
+    ::setenv(name, "1", 1);
+  return ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1) == 0;
+}();
+
+using Json = nlohmann::json;
+
+const auto kModel = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+
+struct Job {
+  int ranks, stage;
+  const char* dtype = "fp32";
+  std::int64_t micro_batch() const { return ranks == 3 ? 1 : 4 / ranks; }  // the golden batch has 4 rows
+  std::string text() const { return fmt::format("{} ranks, stage {}, {}", ranks, stage, dtype); }
+};
+
+struct Record {
+  std::vector<double> losses, norms;
+  std::string hash;
+  std::size_t ranks = 0;
+};
+
+class MpiTraining : public ::testing::Test {
+ protected:
+  MpiTraining() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "zeepo-mpi-XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw Error("cannot create {}", pattern);
+    directory_ = pattern;
+  }
+  ~MpiTraining() override { std::filesystem::remove_all(directory_); }
+
+  std::filesystem::path log() const { return directory_ / "log.jsonl"; }
+  Record logged() const {
+    std::istringstream lines(read_text(log()));
+    Record record;
+    for (std::string line; std::getline(lines, line);) {
+      const Json event = Json::parse(line);
+      if (event.at("event") == "step") {
+        record.losses.push_back(event.at("loss"));
+        record.norms.push_back(event.at("grad_norm"));
+      } else if (event.at("event") == "summary") {
+        record.hash = event.at("weights_hash");
+        record.ranks = event.at("ranks").size();
+      }
+    }
+    return record;
+  }
+
+  Record as_processes(const Job& job) const {
+    const auto finished = run_program(ZEEPO_MPIRUN, {"-n",
+                                                     std::to_string(job.ranks),
+                                                     ZEEPO_PROGRAM,
+                                                     "train",
+                                                     "--model",
+                                                     kModel,
+                                                     "--data",
+                                                     kModel / "tokens.bin",
+                                                     "--seq-len",
+                                                     "48",
+                                                     "--micro-batch",
+                                                     std::to_string(job.micro_batch()),
+                                                     "--steps",
+                                                     "12",
+                                                     "--no-shuffle",
+                                                     "--threads",
+                                                     "1",
+                                                     "--lr",
+                                                     "2e-3",
+                                                     "--eps",
+                                                     "1e-6",
+                                                     "--dtype",
+                                                     job.dtype,
+                                                     "--stage",
+                                                     std::to_string(job.stage),
+                                                     "--memory",
+                                                     "device=64MiB",
+                                                     "--log",
+                                                     log()});
+    EXPECT_EQ(finished.code, 0) << job.text() << "\n" << finished.err;
+    return logged();
+  }
+
+  Record as_threads(const Job& job) const {
+    TrainOptions options;
+    options.model = kModel;
+    options.data = kModel / "tokens.bin";
+    options.seq_len = 48;
+    options.micro_batch = job.micro_batch();
+    options.steps = 12;
+    options.order = Order::as_is;
+    options.threads = 1;
+    options.schedule.lr = 2e-3;
+    options.optimizer.eps = 1e-6f;
+    options.dtype = parse_dtype(job.dtype);
+    options.stage = job.stage;
+    options.device_bytes = 64 << 20;
+    options.log = log();
+    testing::internal::CaptureStderr();
+    ThreadsWorld world(job.ranks);
+    run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
+    testing::internal::GetCapturedStderr();
+    return logged();
+  }
+
+  void expect_same(const Job& job) const {
+    const Record processes = as_processes(job), threads = as_threads(job);
+    EXPECT_EQ(processes.ranks, static_cast<std::size_t>(job.ranks)) << job.text();
+    EXPECT_EQ(processes.losses, threads.losses) << job.text();
+    EXPECT_EQ(processes.norms, threads.norms) << job.text();
+    EXPECT_EQ(processes.hash, threads.hash) << job.text();
+    if (job.ranks == 3 || std::string_view(job.dtype) != "fp32") return;
+    const auto golden = Json::parse(read_text(kModel / "golden.json")).at("losses").get<std::vector<double>>();
+    ASSERT_EQ(processes.losses.size(), golden.size()) << job.text();
+    for (std::size_t i = 0; i < golden.size(); ++i)
+      EXPECT_NEAR(processes.losses[i], golden[i], 1e-5 * golden[i]) << job.text() << ", step " << i + 1;
+  }
+
+ private:
+  std::filesystem::path directory_;
+};
+
+TEST_F(MpiTraining, OnTwoRanks) {
+  for (const int stage : {0, 3}) expect_same({2, stage});
+}
+TEST_F(MpiTraining, OnThreeRanks) {
+  for (const int stage : {0, 3}) expect_same({3, stage});
+}
+TEST_F(MpiTraining, OnFourRanks) {
+  for (const int stage : {0, 3}) expect_same({4, stage});
+}
+TEST_F(MpiTraining, InBf16AtTheStagesBetween) {
+  expect_same({3, 1, "bf16"});
+  expect_same({2, 2, "bf16"});
+}
+
+}  // namespace
+}  // namespace zeepo

@@ -1,0 +1,104 @@
+// Weights come in shard by shard and go out whole, the same from every rank.
+#include <mutex>
+
+#include "tests/support/errors.h"
+#include "tests/zero/sharded_models.h"
+
+namespace zeepo {
+namespace {
+
+constexpr int kWorlds[] = {1, 2, 3, 4, 7};
+
+template <class Model>
+void expect_each_element_asked_for_once(int ranks, int stage) {
+  std::mutex mutex;
+  std::map<std::string, std::vector<int>> asked;  // how often each element was
+  std::vector<std::int64_t> elements(static_cast<std::size_t>(ranks));
+  ThreadsWorld world(ranks);
+  run(world, [&](Communicator& communicator) {
+    Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
+    Model model;
+    Engine engine(model, communicator, {.stage = stage});
+    engine.load([&](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
+      const std::lock_guard lock(mutex);
+      auto& counts = asked[slice.name];
+      counts.resize(static_cast<std::size_t>(slice.shape.elements()));
+      for (std::size_t i = 0; i < out.size(); ++i) ++counts.at(static_cast<std::size_t>(begin) + i);
+      elements[static_cast<std::size_t>(communicator.rank())] += static_cast<std::int64_t>(out.size());
+      fill_weights(slice, begin, out);
+    });
+    std::int64_t own = 0;
+    for (const auto& unit : engine.plan().units) own += shard_elements(unit.elements, ranks, Unit::kAlignment);
+    EXPECT_LE(elements[static_cast<std::size_t>(communicator.rank())], own);
+    const std::lock_guard lock(mutex);
+    EXPECT_LE(asked.size(), engine.slices().size());
+    for (const auto& slice : engine.slices()) asked[slice.name].resize(asked[slice.name].size());  // none is missing
+  });
+  for (const auto& [name, counts] : asked) {
+    EXPECT_FALSE(counts.empty()) << name;
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      ASSERT_EQ(counts[i], 1) << name << "[" << i << "], stage " << stage << " on " << ranks;
+  }
+}
+
+TEST(ShardedWeights, EachElementIsReadByOneRankOnce) {
+  for (const int ranks : kWorlds)
+    for (const int stage : {0, 1, 2, 3}) {
+      expect_each_element_asked_for_once<Tied>(ranks, stage);
+      expect_each_element_asked_for_once<Outside>(ranks, stage);
+      expect_each_element_asked_for_once<Tiny>(ranks, stage);
+    }
+}
+
+TEST(ShardedWeights, AreReadAndHashedAlikeFromEveryRank) {
+  std::string expected;
+  for (const int ranks : kWorlds)
+    for (const int stage : {0, 1, 2, 3})
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        ThreadsWorld world(ranks);
+        std::vector<std::string> hashes(static_cast<std::size_t>(ranks));
+        run(world, [&](Communicator& communicator) {
+          Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
+          Deep model;
+          Engine engine(model, communicator, {.dtype = dtype, .stage = stage});
+          engine.load(fill_weights);
+          for (const auto& slice : engine.slices()) {
+            const auto given = first_weights(slice);
+            std::vector<float> whole(given.size()), middle(given.size() / 2);
+            engine.read(slice.name, 0, whole);
+            EXPECT_EQ(bits(whole), bits(given)) << slice.name << " on rank " << communicator.rank();
+            engine.read(slice.name, 1, middle);  // over the border of shards
+            EXPECT_EQ(bits(middle), bits({given.begin() + 1, given.begin() + 1 + std::ssize(middle)})) << slice.name;
+          }
+          hashes[static_cast<std::size_t>(communicator.rank())] = engine.weights_hash();
+        });
+        if (expected.empty()) expected = hashes[0];
+        for (const auto& hash : hashes) EXPECT_EQ(hash, expected) << "stage " << stage << " on " << ranks;
+      }
+}
+
+// Loading in the middle of the work, while stepped parameters are on their way, is a fresh start but for the moments.
+TEST(ShardedWeights, CanBeLoadedAnewAfterAStep) {
+  for (const int stage : {0, 1, 2, 3}) {
+    ThreadsWorld world(3);
+    run(world, [&](Communicator& communicator) {
+      Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
+      Plain model;
+      Engine engine(model, communicator, {.stage = stage, .optimizer = kPlainSgd});
+      const auto step = [&] {
+        engine.micro_step([&] { return loss_of(model, Rows(communicator.rank(), 2), DType::f32, 0); });
+        return engine.step(0.1).loss;
+      };
+      engine.load(fill_weights);
+      const std::string hash = engine.weights_hash();
+      const float first = step(), second = step();
+      engine.load(fill_weights);
+      EXPECT_EQ(engine.weights_hash(), hash) << "stage " << stage;
+      EXPECT_EQ(step(), first) << "stage " << stage;
+      EXPECT_EQ(step(), second) << "stage " << stage;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace zeepo
