@@ -12,8 +12,9 @@
 namespace zeepo {
 namespace {
 
-// About 64 MiB of fp32 logits at a time: large enough for full speed, small beside any model. Depends on shapes only.
-constexpr std::int64_t kLogitsAtATime = 1 << 24;
+// About 128 MiB of fp32 logits at a time: the weight is packed and its gradient added to once for each piece, and the
+// pieces must stay small beside any model. Depends on shapes only.
+constexpr std::int64_t kLogitsAtATime = 1 << 25;
 
 std::int64_t rows_at_a_time(std::int64_t rows, std::int64_t vocab) {
   const std::int64_t most = std::max<std::int64_t>(1, kLogitsAtATime / vocab);
