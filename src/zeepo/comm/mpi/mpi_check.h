@@ -3,7 +3,6 @@
 
 #include <mpi.h>
 
-#include <source_location>
 #include <string>
 
 #include "zeepo/base/error.h"
@@ -17,8 +16,9 @@ inline std::string mpi_text(int code) {
   return fmt::format("MPI: {}", text);
 }
 
-inline void mpi_check(int code, std::source_location at = std::source_location::current()) {
-  if (code != MPI_SUCCESS) throw Error("{} in {}", mpi_text(code), at.function_name());
+// The caller's name comes from the compiler: std::source_location is not in every one that builds this.
+inline void mpi_check(int code, const char* caller = __builtin_FUNCTION()) {
+  if (code != MPI_SUCCESS) throw Error("{} in {}", mpi_text(code), caller);
 }
 
 }  // namespace zeepo
