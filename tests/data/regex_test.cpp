@@ -30,8 +30,9 @@ TEST(RegexSyntax, SaysInPcre2WhatOnigurumaMeans) {
 
 TEST(RegexSyntax, RefusesWhatItCannotSay) {
   for (const std::string_view text :
-       {"[a[b]]", "[a&&b]", "(?<name>a)", "(?x:a)", "a(?i)b|c", "(*ACCEPT)", R"(\1)", R"(\K)", R"(\G)", R"(\xE3)",
-        R"(\x{)", "a{2}+", "a{1,2}+", "a{2}?", "[]", "[a", R"(\)", R"(\pL)", R"(\p{a b})", R"([\W])", R"(\R)", R"(\Q)"})
+       {"[a[b]]", "[a&&b]",  "(?<name>a)", "(?x:a)",  "a(?i)b|c", "(*ACCEPT)", R"(\1)", R"(\K)",
+        R"(\G)",  R"(\xE3)", R"(\x{)",     "a{2}+",   "a{1,2}+",  "a{2}?",     "[]",    "[a",
+        R"(\)",   R"(\pL)",  R"(\p{a b})", R"([\W])", R"(\R)",    R"(\Q)"})
     EXPECT_NE(error_of([&] { to_pcre2_syntax(text); }).find("is not supported"), std::string::npos) << text;
 }
 
@@ -54,9 +55,7 @@ TEST(Regex, YoungLettersAreLetters) {
   EXPECT_EQ(matches(R"(\p{Han})", "\U00031350"), (Strings{"\U00031350"}));
 }
 
-TEST(Regex, EmptyMatchesComeOnceAndOnlyBetweenOthers) {
-  EXPECT_EQ(matches("x*", "axxé"), (Strings{"", "xx", ""}));
-}
+TEST(Regex, EmptyMatchesComeOnceAndOnlyBetweenOthers) { EXPECT_EQ(matches("x*", "axxé"), (Strings{"", "xx", ""})); }
 
 TEST(Regex, FaultsAreErrors) {
   EXPECT_NE(error_of([] { Regex("(a"); }).find("missing closing parenthesis"), std::string::npos);

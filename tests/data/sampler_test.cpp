@@ -27,8 +27,7 @@ TEST(Sampler, VisitsAreNumberedWithoutGaps) {
   for (std::int64_t step = 1; step <= 3; ++step)
     for (std::int64_t micro = 0; micro < 3; ++micro)
       for (std::int64_t rank = 0; rank < 4; ++rank)
-        for (std::int64_t row = 0; row < 2; ++row)
-          EXPECT_EQ(visit_number(shape, step, micro, rank, row), expected++);
+        for (std::int64_t row = 0; row < 2; ++row) EXPECT_EQ(visit_number(shape, step, micro, rank, row), expected++);
 }
 
 TEST(Sampler, AsIsGoesRoundAndRound) {

@@ -69,7 +69,9 @@ TEST(TokenFile, FaultsNameTheFileAndThePlace) {
   EXPECT_EQ(error_of([&] { TokenFile(name, 20).read(1, two); }), name + ": tokens 1 to 3 were asked for, it has 2");
   TokenFileWriter writer(name, 10);
   writer.append(Ids{1});
-  EXPECT_EQ(error_of([&] { writer.append(Ids{2, -1}); }),
+  EXPECT_EQ(error_of([&] {
+              writer.append(Ids{2, -1});
+            }),
             name + ": token 2 is -1, but the vocabulary has 10 entries; was it made with another tokenizer?");
 }
 

@@ -41,23 +41,32 @@ TEST(TokenizerJson, TheSmallOneWorks) {
 TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(fault([](json& j) { j["model"]["type"] = "Unigram"; }),
             "t.json.model: model \"Unigram\" is not supported; BPE is");
-  EXPECT_EQ(fault([](json& j) { j["model"]["byte_fallback"] = true; }),
-            "t.json.model: byte_fallback is not supported");
+  EXPECT_EQ(fault([](json& j) { j["model"]["byte_fallback"] = true; }), "t.json.model: byte_fallback is not supported");
   EXPECT_EQ(fault([](json& j) { j["model"]["dropout"] = 0.1; }),
             "t.json.model.dropout: 0.1 is not supported, must be null");
   EXPECT_EQ(fault([](json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }),
             "t.json.model.end_of_word_suffix: \"</w>\" is not supported");
-  EXPECT_EQ(fault([](json& j) { j["normalizer"] = {{"type", "Lowercase"}}; }),
+  EXPECT_EQ(fault([](json& j) {
+              j["normalizer"] = {{"type", "Lowercase"}};
+            }),
             "t.json.normalizer: normalizer \"Lowercase\" is not supported; NFC, NFD, NFKC, NFKD and Sequence are");
-  EXPECT_EQ(fault([](json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }),
+  EXPECT_EQ(fault([](json& j) {
+              j["pre_tokenizer"] = {{"type", "Metaspace"}};
+            }),
             "t.json.pre_tokenizer: pre-tokenizer \"Metaspace\" is not supported; ByteLevel, Split, Digits and a "
             "Sequence of them are");
-  EXPECT_EQ(fault([](json& j) { j["pre_tokenizer"] = {{"type", "Digits"}, {"individual_digits", true}}; }),
+  EXPECT_EQ(fault([](json& j) {
+              j["pre_tokenizer"] = {{"type", "Digits"}, {"individual_digits", true}};
+            }),
             "t.json.pre_tokenizer: has no ByteLevel; only byte-level tokenizers are supported");
-  EXPECT_EQ(fault([](json& j) { j["post_processor"] = {{"type", "RobertaProcessing"}}; }),
+  EXPECT_EQ(fault([](json& j) {
+              j["post_processor"] = {{"type", "RobertaProcessing"}};
+            }),
             "t.json.post_processor: post-processor \"RobertaProcessing\" is not supported; ByteLevel, "
             "TemplateProcessing and Sequence are");
-  EXPECT_EQ(fault([](json& j) { j["decoder"] = {{"type", "WordPiece"}}; }),
+  EXPECT_EQ(fault([](json& j) {
+              j["decoder"] = {{"type", "WordPiece"}};
+            }),
             "t.json.decoder: decoder \"WordPiece\" is not supported; ByteLevel is");
 }
 

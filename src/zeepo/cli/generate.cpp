@@ -103,7 +103,8 @@ void run(Options options) {
   const auto model = make_model(config);
   const WeightFiles files(options.model);
   Session session({.threads = options.threads, .device_bytes = memory_option(options.memory)});
-  plan_memory(*model, options, dtype, prompt, session.communicator(), static_cast<std::int64_t>(session.memory().budget_bytes()));
+  plan_memory(*model, options, dtype, prompt, session.communicator(),
+              static_cast<std::int64_t>(session.memory().budget_bytes()));
   Engine engine(*model, session.communicator(), {.use = Use::infer, .dtype = dtype});
   engine.load(stored_weights(config, engine.slices(), files));
   if (!options.logits.empty()) save_logits(options.logits, engine, *model, prompt);
@@ -166,7 +167,8 @@ void add_generate(CLI::App& program) {
   command->add_option("--dtype", options->dtype, "fp32, bf16 or fp16")->capture_default_str();
   command->add_option("--device", options->device)->capture_default_str();
   command->add_option("--memory", options->memory, "Budget, as device=4GiB [what the machine has]");
-  command->add_option("--threads", options->threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::Range(1, kMaxThreads));
+  command->add_option("--threads", options->threads, "[OMP_NUM_THREADS, or all cores]")
+      ->check(CLI::Range(1, kMaxThreads));
   command->add_flag("--json", options->json, "Print JSON lines: the result, then a summary");
   command->callback([options] { run(*options); });
 }

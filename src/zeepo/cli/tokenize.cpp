@@ -57,8 +57,10 @@ Counts encode(const TokenizeOptions& options, const Tokenizer& tokenizer, std::i
   if (options.eos) {
     const auto id = end_token(options.model, tokenizer);
     if (!id)
-      throw Error("tokenize: --eos: {} names no end token (eos_token_id in generation_config.json or config.json, "
-                  "eos_token in tokenizer_config.json)", options.model.string());
+      throw Error(
+          "tokenize: --eos: {} names no end token (eos_token_id in generation_config.json or config.json, "
+          "eos_token in tokenizer_config.json)",
+          options.model.string());
     end.push_back(*id);
   }
   Counts counts;
@@ -103,8 +105,7 @@ void tokenize(const TokenizeOptions& options) {
   if (!options.decode && !is_text_file(options.input))
     throw UsageError("tokenize: --input {}: must be .txt or .jsonl (or a token file, with --decode)",
                      options.input.string());
-  if (options.input == options.output)
-    throw UsageError("tokenize: --output {}: is the input", options.output.string());
+  if (options.input == options.output) throw UsageError("tokenize: --output {}: is the input", options.output.string());
   const Tokenizer tokenizer = Tokenizer::load(options.model / "tokenizer.json");
   const std::int64_t vocab_size = vocabulary_size(options.model, tokenizer);
   const Counts counts =

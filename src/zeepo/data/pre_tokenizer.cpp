@@ -10,8 +10,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::string_view kGpt2 =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::size_t kMostSteps = 32;
 
 std::string expression_of(const JsonValue& pattern) {
@@ -29,8 +28,7 @@ PreTokenizer PreTokenizer::parse(const JsonValue& json) {
   } else {
     result.add(json);
   }
-  if (!result.byte_level_)
-    throw Error("{}: has no ByteLevel; only byte-level tokenizers are supported", json.where());
+  if (!result.byte_level_) throw Error("{}: has no ByteLevel; only byte-level tokenizers are supported", json.where());
   return result;
 }
 
@@ -49,8 +47,7 @@ void PreTokenizer::add(const JsonValue& json) {
   } else if (type == "Split") {
     const JsonValue behavior = json.at("behavior");
     const auto known = kBehaviors.find(behavior.string());
-    if (known == kBehaviors.end())
-      throw Error("{}: \"{}\" is not known", behavior.where(), behavior.string());
+    if (known == kBehaviors.end()) throw Error("{}: \"{}\" is not known", behavior.where(), behavior.string());
     const auto invert = json.find("invert");
     steps_.push_back(Split{Regex(expression_of(json.at("pattern"))), known->second, invert && invert->boolean()});
   } else if (type == "Digits") {
@@ -76,8 +73,7 @@ void PreTokenizer::run_from(std::size_t step, std::string_view text, RegexScratc
   if (step == steps_.size()) return sink(text);
   if (const auto* split_step = std::get_if<Split>(&steps_[step])) {
     if (step + 1 == steps_.size()) return split(*split_step, text, scratch, sink);
-    split(*split_step, text, scratch,
-          [&](std::string_view piece) { run_from(step + 1, piece, scratch, sink); });
+    split(*split_step, text, scratch, [&](std::string_view piece) { run_from(step + 1, piece, scratch, sink); });
   } else if (text.starts_with(' ')) {
     run_from(step + 1, text, scratch, sink);
   } else {

@@ -71,8 +71,7 @@ Regex::Regex(std::string_view expression) : code_(std::make_unique<Code>()) {
   code_->handle.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
                                     context.get()));
-  if (!code_->handle)
-    throw Error("regular expression {:?}: {} at offset {}", expression, message_of(error), offset);
+  if (!code_->handle) throw Error("regular expression {:?}: {} at offset {}", expression, message_of(error), offset);
   pcre2_jit_compile(code_->handle.get(), PCRE2_JIT_COMPLETE);  // where it fails, the expression is interpreted
 }
 Regex::~Regex() = default;

@@ -14,8 +14,14 @@ constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3
 constexpr std::string_view kHexDigit = "0-9a-fA-F";
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kLongNames = {{
-    {"Letter", "L"}, {"Mark", "M"}, {"Number", "N"}, {"Punctuation", "P"},
-    {"Symbol", "S"}, {"Separator", "Z"}, {"Other", "C"}, {"Any", "Any"},
+    {"Letter", "L"},
+    {"Mark", "M"},
+    {"Number", "N"},
+    {"Punctuation", "P"},
+    {"Symbol", "S"},
+    {"Separator", "Z"},
+    {"Other", "C"},
+    {"Any", "Any"},
 }};
 constexpr std::array<std::string_view, 37> kCategories = {
     "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",  "Mc", "Me", "Mn", "N",  "Nd", "Nl",
@@ -112,7 +118,9 @@ class Translator {
       case 'H': return replace(2, "[^", kHexDigit, "]");
       case 'b': return boundary("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))");
       case 'B': return boundary("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))");
-      case 'A': case 'z': case 'Z': return copy(2);
+      case 'A':
+      case 'z':
+      case 'Z': return copy(2);
       default: common_escape();
     }
   }
@@ -128,10 +136,19 @@ class Translator {
     const char c = peek(1);
     switch (c) {
       case '\0': unsupported("a backslash at the end");
-      case 'd': case 'D': case 's': case 'S': return copy(2);
-      case 'n': case 't': case 'r': case 'f': case 'a': case 'e': return copy(2);
+      case 'd':
+      case 'D':
+      case 's':
+      case 'S': return copy(2);
+      case 'n':
+      case 't':
+      case 'r':
+      case 'f':
+      case 'a':
+      case 'e': return copy(2);
       case 'v': return replace(2, R"(\x{0b})");
-      case 'p': case 'P': return property();
+      case 'p':
+      case 'P': return property();
       case 'x': return peek(2) == '{' ? hex(3, 8, '}') : hex(2, 2);
       case 'u': return hex(2, 4);
       default: break;
@@ -200,7 +217,8 @@ class Translator {
     switch (peek(1)) {
       case 'w': return replace(2, kWord);
       case 'h': return replace(2, kHexDigit);
-      case 'W': case 'H': unsupported("this escape in a character class");
+      case 'W':
+      case 'H': unsupported("this escape in a character class");
       case 'b': return replace(2, R"(\x{08})");
       default: common_escape();
     }

@@ -60,9 +60,11 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out) const {
   std::array<std::byte, kChunkBytes> chunk;
   while (!out.empty()) {
     const std::size_t count = std::min(out.size(), kChunkBytes / width);
-    std::visit([&](const auto& file) {
-      file.read(begin * static_cast<std::int64_t>(width), std::span(chunk).first(count * width));
-    }, source_);
+    std::visit(
+        [&](const auto& file) {
+          file.read(begin * static_cast<std::int64_t>(width), std::span(chunk).first(count * width));
+        },
+        source_);
     for (std::size_t i = 0; i < count; ++i) {
       std::uint32_t id = 0;
       for (std::size_t j = 0; j < width; ++j) id |= std::to_integer<std::uint32_t>(chunk[i * width + j]) << (8 * j);

@@ -44,8 +44,7 @@ class TokenFile {
 // Appears at its path when committed, complete, or not at all.
 class TokenFileWriter {
  public:
-  TokenFileWriter(const std::filesystem::path& path, std::int64_t vocab_size)
-      : file_(path), vocab_size_(vocab_size) {}
+  TokenFileWriter(const std::filesystem::path& path, std::int64_t vocab_size) : file_(path), vocab_size_(vocab_size) {}
 
   std::int64_t tokens() const { return tokens_; }
   void append(std::span<const std::int32_t> ids);

@@ -20,8 +20,7 @@ Vocabulary Vocabulary::parse(const JsonValue& json) {
     const auto id = value.get<std::int32_t>();
     const auto entry = result.ids_.emplace(spelling, id).first;
     const auto [other, fresh] = result.spellings_.emplace(id, &entry->first);
-    if (!fresh)
-      throw Error("{}: {:?} and {:?} have the same id {}", json.where(), *other->second, spelling, id);
+    if (!fresh) throw Error("{}: {:?} and {:?} have the same id {}", json.where(), *other->second, spelling, id);
     result.largest_id_ = std::max(result.largest_id_, id);
   }
   return result;

@@ -22,8 +22,8 @@ struct Generation {
   double seconds_prefill = 0, seconds_decode = 0;
 };
 
-// `engine` is the model's, and its device is in scope. `on_token` sees each new token at once. Throws Error for an empty
-// prompt, ids outside the vocabulary, and more positions than the model has.
+// `engine` is the model's, and its device is in scope. `on_token` sees each new token at once. Throws Error for an
+// empty prompt, ids outside the vocabulary, and more positions than the model has.
 Generation generate(Engine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
                     const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token);
 

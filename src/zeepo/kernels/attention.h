@@ -8,17 +8,16 @@
 namespace zeepo {
 
 struct AttentionOptions {
-  float scale = 1;           // of the products q·k
-  std::int64_t window = 0;   // query i sees key j when 0 <= i − j < window; 0: no window, only j <= i
-  float dropout = 0;         // of the attention weights after softmax, as `dropout` does ...
-  RngKey key = {};           // ... with element index ((b·heads + h)·queries + i)·keys + j
+  float scale = 1;          // of the products q·k
+  std::int64_t window = 0;  // query i sees key j when 0 <= i − j < window; 0: no window, only j <= i
+  float dropout = 0;        // of the attention weights after softmax, as `dropout` does ...
+  RngKey key = {};          // ... with element index ((b·heads + h)·queries + i)·keys + j
 };
 
 // out = softmax(scale · q kᵀ, masked) v.   q: (B, Tq, H, D)   k, v: (B, Tk, Hkv, D)   out: (B, Tq, H, D), H a multiple
 // of Hkv; query head h uses key head h / (H/Hkv). Query 0 stands at position Tk − Tq. log_sums: fp32 (B, H, Tq), the
 // log of each softmax's denominator (of scaled products), kept for the backward pass; may be empty.
-void attention(CpuStream&, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums,
-               const AttentionOptions&);
+void attention(CpuStream&, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums, const AttentionOptions&);
 
 // Overwrites dq, dk and dv. Tq == Tk.
 struct AttentionBackward {

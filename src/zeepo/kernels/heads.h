@@ -20,9 +20,7 @@ struct BasicHeads {
     else
       return static_cast<T*>(data);
   }
-  operator BasicHeads<const void>() const
-    requires(!std::is_const_v<Void>)
-  {
+  operator BasicHeads<const void>() const requires(!std::is_const_v<Void>) {
     return {data, dtype, batch, rows, heads, head_dim, batch_stride, row_stride};
   }
 };

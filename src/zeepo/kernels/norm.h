@@ -41,7 +41,8 @@ struct RmsNormBackward {
 };
 void rms_norm_backward(CpuStream&, const RmsNormBackward&);
 
-// RMS norm of every head of every row by itself (Qwen 3's q and k norms).   weight: (head_dim)   rstd: fp32 (rows, heads)
+// RMS norm of every head of every row by itself (Qwen 3's q and k norms).   weight: (head_dim)   rstd: fp32 (rows,
+// heads)
 void rms_norm_heads(CpuStream&, ConstHeads x, ConstView weight, float eps, Heads y, View rstd);
 // dx is overwritten.
 void rms_norm_heads_backward(CpuStream&, ConstHeads dy, ConstHeads x, ConstView weight, ConstView rstd, Heads dx,

@@ -4,9 +4,7 @@
 
 namespace zeepo {
 
-void copy_to_device(CpuStream&, const void* host, void* device, std::size_t bytes) {
-  std::memcpy(device, host, bytes);
-}
+void copy_to_device(CpuStream&, const void* host, void* device, std::size_t bytes) { std::memcpy(device, host, bytes); }
 
 void copy_to_host(CpuStream&, const void* device, void* host, std::size_t bytes) { std::memcpy(host, device, bytes); }
 

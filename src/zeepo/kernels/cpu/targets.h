@@ -1,8 +1,8 @@
 // Which instruction sets the SIMD kernels are compiled for: AVX-512, AVX2, and the compiler's own baseline. Include it
 // before any Highway header.
 //
-// A machine without AVX2 cannot train anything large, so SSE only costs compile time. Highway's plain scalar target does
-// not fuse its MulAdd: where bits must agree between targets, use std::fma there.
+// A machine without AVX2 cannot train anything large, so SSE only costs compile time. Highway's plain scalar target
+// does not fuse its MulAdd: where bits must agree between targets, use std::fma there.
 #pragma once
 
 #ifdef HWY_DISABLED_TARGETS
