@@ -14,7 +14,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -35,9 +37,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRanks = 2, kStagesMeasured[] = {3, 2, 0};
+constexpr int kRanks = 2;
 constexpr std::int64_t kBlocks = 32;
-constexpr int kWarmSteps = 2, kSteps = 3;  // the first records the trace, the second starts with an idle link
+constexpr int kWarmSteps = 2, kSteps = 3,
+              kStepsAlone = 6;  // the first records the trace, the second starts with an idle link
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -165,12 +168,13 @@ struct Setting {
   int stage;
   std::int64_t prefetch_bytes;
   double bytes_per_second;  // 0: as fast as it goes
+  int steps = kSteps;
 };
 
 // The fastest step; a step is as slow as its slower rank.
 template <class S>
 Timing measure(const Setting& setting) {
-  std::vector<Timing> steps(kSteps);
+  std::vector<Timing> steps(static_cast<std::size_t>(setting.steps));
   std::mutex mutex;
   ThreadsWorld world(kRanks);
   run(world, [&](Communicator& fast) {
@@ -182,7 +186,7 @@ Timing measure(const Setting& setting) {
     Engine engine(subject.model(), session.communicator(),
                   {.stage = setting.stage, .prefetch_bytes = setting.prefetch_bytes});
     engine.load(random_weights(1));
-    for (int i = -kWarmSteps; i < kSteps; ++i) {
+    for (int i = -kWarmSteps; i < setting.steps; ++i) {
       const Timing timing = time_step(engine, subject);
       if (i < 0) continue;
       const std::lock_guard lock(mutex);
@@ -204,14 +208,14 @@ double least_seconds(int stage, const Timing& compute, double gather, double red
 }
 
 template <class S>
-void report(std::string_view name) {
+void report(std::string_view name, std::initializer_list<int> stages) {
   fmt::print("\n{} blocks of {}, {} ranks\n\n", kBlocks, name, kRanks);
   fmt::print(
       "| stage | link MB/s | compute s | communication s | prefetch s | of max | least s | of least | in turn s | of "
       "sum |\n");
   fmt::print("|---|---|---|---|---|---|---|---|---|---|\n");
-  for (const int stage : kStagesMeasured) {
-    const Timing alone = measure<S>({stage, 0, 0}), ahead = measure<S>({stage, S::kPrefetchBytes, 0});
+  for (const int stage : stages) {
+    const Timing alone = measure<S>({stage, 0, 0, kStepsAlone}), ahead = measure<S>({stage, S::kPrefetchBytes, 0, 1});
     for (const double share : {0.5, 1.0, 2.0}) {
       // What prefetch holds over the turn of a pass is not gathered twice: each way sends its own bytes.
       const auto bytes = [](const Timing& t) { return static_cast<double>(t.gathered_bytes + t.reduced_bytes); };
@@ -238,6 +242,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "bench_overlap [sleep|gpt2]: without a word, both\n");
     return 2;
   }
-  if (which != "gpt2") zeepo::report<zeepo::SleepingSubject>("sleep");
-  if (which != "sleep") zeepo::report<zeepo::Gpt2Subject>("GPT-2");
+  if (which != "gpt2") zeepo::report<zeepo::SleepingSubject>("sleep", {3, 2, 0});
+  if (which != "sleep") zeepo::report<zeepo::Gpt2Subject>("GPT-2", {3, 2});
 }

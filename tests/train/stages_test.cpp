@@ -177,19 +177,20 @@ TEST(Ranks, ThatDifferAreFoundAtTheStart) {
       {"--reduce", [](TrainOptions& o) { o.reduce = Reduce::last; }},
       {"--output", [&](TrainOptions& o) { o.output = scratch / "out"; }},
   };
-  for (const auto& [name, differ] : differences) {
+  for (const auto& difference : differences) {
     std::vector<std::string> texts(3);
     ThreadsWorld world(3);
     EXPECT_THROW(run(world,
                      [&, &differ = differ](Communicator& communicator) {
                        auto options = golden_options("llama-tiny", 1);
-                       if (communicator.rank() == 2) differ(options);
+                       if (communicator.rank() == 2) difference.second(options);
                        auto& text = texts[static_cast<std::size_t>(communicator.rank())];
                        text = error_text([&] { Trainer(options, communicator); });
                        throw Error("{}", text);
                      }),
                  Error);
-    for (const auto& text : texts) EXPECT_TRUE(names(text, "the ranks differ in", name, "rank 0 has", "rank 2 has"));
+    for (const auto& text : texts)
+      EXPECT_TRUE(names(text, "the ranks differ in", difference.first, "rank 0 has", "rank 2 has"));
   }
   std::filesystem::remove_all(scratch);
 }
