@@ -181,7 +181,7 @@ TEST(Ranks, ThatDifferAreFoundAtTheStart) {
     std::vector<std::string> texts(3);
     ThreadsWorld world(3);
     EXPECT_THROW(run(world,
-                     [&, &differ = differ](Communicator& communicator) {
+                     [&](Communicator& communicator) {
                        auto options = golden_options("llama-tiny", 1);
                        if (communicator.rank() == 2) difference.second(options);
                        auto& text = texts[static_cast<std::size_t>(communicator.rank())];
