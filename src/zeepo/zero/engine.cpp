@@ -187,6 +187,16 @@ void Engine::micro_step(const std::function<Tensor()>& loss) {
   if (options_.use != Use::train) throw Error("engine: made for inference, asked to train");
   if (micro_steps_ == options_.accumulation)
     throw Error("engine: more than {} micro-steps before step()", micro_steps_);
+  try {
+    train_pass(loss);
+  } catch (...) {
+    abandon_step();
+    throw;
+  }
+  ++micro_steps_;
+}
+
+void Engine::train_pass(const std::function<Tensor()>& loss) {
   const float mean = 1.0f / static_cast<float>(options_.accumulation * collectives_.size());
   Tape tape(loss_scale_.value() * mean);
   begin_pass(kTraining);
@@ -204,7 +214,30 @@ void Engine::micro_step(const std::function<Tensor()>& loss) {
   }
   finish_reduction();
   end_pass();
-  ++micro_steps_;
+}
+
+// Some units may have added this micro-step's gradients to the step's sum and others not: the sum is of no use, and the
+// step starts again. Memory is free only when nothing works on it any more, so all that is on its way is waited for.
+void Engine::abandon_step() {
+  const auto outlast = [this](Completion& completion) {
+    try {
+      collectives_.wait(completion);
+    } catch (const std::exception&) {  // not to hide what ended the pass: every later collective throws the same
+    }
+  };
+  micro_steps_ = 0;
+  for (auto& reduction : reductions_) outlast(reduction.done);
+  reductions_.clear();
+  for (std::size_t u = 0; u < states_.size(); ++u) {
+    UnitState& state = states_[u];
+    outlast(state.gathering);
+    outlast(state.grads_gathering);
+    for (const auto& named : plan_.units[u].parameters) named.parameter->leaf().take();
+    state.pending = {};
+    state.open_visits = 0;
+    state.reduced = false;
+  }
+  hold({});
 }
 
 CommBytes Engine::sent() const {
@@ -223,7 +256,12 @@ void Engine::settle() {
 void Engine::infer(const std::function<void()>& f) {
   const TapeScope none(nullptr);
   begin_pass(kInference);
-  f();
+  try {
+    f();
+  } catch (...) {
+    hold({});  // a step would not renew what is still gathered
+    throw;
+  }
   end_pass();
 }
 

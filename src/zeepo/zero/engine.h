@@ -77,6 +77,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   const UnitPlan& plan() const { return plan_; }
 
   // Forward and backward pass of one micro-batch; its gradients are reduced into the shards. `loss` gives one element.
+  // When it throws, on every rank at the same place, the step's earlier micro-steps are dropped with it: the next one
+  // is the first of a new step.
   void micro_step(const std::function<Tensor()>& loss);
   // After `accumulation` micro-steps: norm, clip, step.
   StepResult step(double lr);
@@ -127,6 +129,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void show(std::size_t unit, bool there);
   void begin_pass(int kind);
   void end_pass();
+  void train_pass(const std::function<Tensor()>& loss);
+  void abandon_step();
 
   // Gradients.
   bool reduces_in_place() const;
