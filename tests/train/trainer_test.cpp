@@ -140,6 +140,17 @@ TEST(Trainer, TheOutputLoadsAgainWithTheSameWeights) {
   EXPECT_EQ(run_logged(idle).back().at("weights_hash"), first.back().at("weights_hash"));
 }
 
+TEST(Trainer, ARunThatEndsWithoutAFiniteLossIsAnErrorAndWritesNothing) {
+  const TestDirectory directory;
+  TrainOptions options = golden_options(load_golden("golden/gpt2-tiny"));
+  options.dtype = DType::f16;
+  options.schedule.lr = 1e8;
+  options.steps = 4;  // before the loss scale has been lowered all the way
+  options.output = directory.path() / "out";
+  EXPECT_TRUE(names(error_text([&] { run_logged(options); }), "the last step, 4", "--lr", "--dtype bf16", "--output"));
+  EXPECT_FALSE(std::filesystem::exists(options.output));
+}
+
 TEST(Trainer, ARunFitsInTheMemoryItPlansFor) {
   TrainOptions options = golden_options(load_golden("golden/gpt2-tiny"));
   options.steps = 2;

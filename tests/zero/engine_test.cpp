@@ -311,6 +311,21 @@ TEST(Engine, WithoutALossScaleAnInfiniteGradientIsAnErrorAndChangesNothing) {
   }
 }
 
+// A target that the model holds for impossible: an infinite loss, and gradients as of any other.
+TEST(Engine, AnInfiniteLossIsAnErrorEvenWithFiniteGradients) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    NetRun run({.dtype = dtype, .loss_scale = {.initial = 1}});
+    run.start();
+    run.engine().load([](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
+      fill_weights(slice, begin, out);
+      if (slice.name == "second.bias" && begin == 0) out[0] = -std::numeric_limits<float>::infinity();
+    });
+    Batch batch = make_batch(4, 1);
+    for (auto& target : batch.targets) target = 0;
+    EXPECT_TRUE(names(error_text([&] { (void)run.step(batch, 0.1); }), "step: the loss is inf", "--lr"));
+  }
+}
+
 TEST(Engine, WeightsOfAnyBitsComeBackExactly) {
   const auto any_finite = [](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
     const RngKey key = mix(RngKey{3}, slice.name);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 
 #include "zeepo/autograd/random_state.h"
@@ -176,6 +177,10 @@ void Trainer::run() {
       if (speaks()) progress.step(last);
     }
   }
+  if (!std::isfinite(last.result.loss))  // fp16 has skipped it
+    throw Error(
+        "train: the loss of the last step, {}, is {}: the weights overflow in fp16{}. Lower --lr, or use --dtype bf16",
+        options_.steps, last.result.loss, options_.output.empty() ? "" : "; nothing is written to --output");
   summarise(engine, session, last, log);
   if (!options_.output.empty()) save(engine);
 }

@@ -80,7 +80,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // When it throws, on every rank at the same place, the step's earlier micro-steps are dropped with it: the next one
   // is the first of a new step.
   void micro_step(const std::function<Tensor()>& loss);
-  // After `accumulation` micro-steps: norm, clip, step.
+  // After `accumulation` micro-steps: norm, clip, step. Throws Error when a gradient is not finite and there is no loss
+  // scale to lower, with the weights as before; and when the loss alone is not finite, after the step.
   StepResult step(double lr);
   // Returns when nothing is on its way between the ranks: others may then use the communicator.
   void settle();

@@ -1,5 +1,6 @@
 // The engine's step: one norm over all ranks, then each unit stepped where its optimizer state is.
 #include <algorithm>
+#include <cmath>
 
 #include "zeepo/base/error.h"
 #include "zeepo/tensor/device.h"
@@ -53,6 +54,11 @@ StepResult Engine::step(double lr) {
           "step: a gradient is infinite or not a number (loss {}); the weights are as before this step. Lower "
           "--lr, or look for broken weights or data",
           result.loss);
+  } else if (!std::isfinite(result.loss)) {
+    throw Error(
+        "step: the loss is {}, with finite gradients; the step has been taken. Lower --lr, or look for broken weights "
+        "or data",
+        result.loss);
   }
   loss_scale_.update(result.skipped);
   return result;
