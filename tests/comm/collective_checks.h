@@ -115,7 +115,7 @@ inline void check_broadcast(Communicator& comm, CpuStream& stream, DType dtype, 
   expect_same(x.view(), Values(dtype, n, root), what);
 }
 
-// All of them, over dtypes and sizes, and the bytes that they count.
+// All of them, over dtypes and sizes.
 inline void check_collectives(Communicator& comm) {
   ThreadPool pool(1);
   CpuStream stream(pool);
@@ -130,15 +130,6 @@ inline void check_collectives(Communicator& comm) {
       for (int root = 0; root < comm.size(); ++root) check_broadcast(comm, stream, dtype, n, root);
     }
   for (const std::int64_t n : {0, 1, 5, 100}) check_all_reduce(comm, stream, n);
-
-  const CommBytes before = comm.sent();
-  check_all_gather(comm, stream, DType::bf16, 100, true);
-  check_reduce_scatter(comm, stream, DType::bf16, DType::f32, 100, false);
-  check_all_reduce(comm, stream, 3 * comm.size());
-  const std::int64_t others = comm.size() - 1;
-  EXPECT_EQ(comm.sent().all_gather - before.all_gather, 200 * others);
-  EXPECT_EQ(comm.sent().reduce_scatter - before.reduce_scatter, 200 * others);
-  EXPECT_EQ(comm.sent().all_reduce - before.all_reduce, 2 * 12 * others);
 }
 
 }  // namespace zeepo

@@ -48,8 +48,6 @@ TEST(ThrottledCommunicator, TakesTheTimeOfWhatItSendsOnceAllRanksHaveCome) {
     came[at] = Clock::now();
     comm.all_gather(stream, full.part(comm.rank(), 4), full.view(), {"values", 1});
     left[at] = Clock::now();
-    EXPECT_EQ(comm.sent().all_gather, 300);
-    EXPECT_EQ(inner.sent().all_gather, 300);
   });
   for (const auto time : left) EXPECT_GE(Seconds(time - came[3]).count(), 0.03);
 }

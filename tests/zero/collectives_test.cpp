@@ -34,7 +34,7 @@ TEST(Collectives, RunBesideTheComputeInTheOrderGiven) {
       EXPECT_EQ(own, (std::vector<float>{2, 12}));
       EXPECT_EQ(collectives.sent().all_gather, 16);
       EXPECT_EQ(collectives.sent().reduce_scatter, 16);
-      EXPECT_EQ(collectives.sent().all_reduce, 8);  // 2 × 2/3 of 8 bytes, in whole ranks' parts
+      EXPECT_EQ(collectives.sent().all_reduce, 10);  // 2 × 2/3 of 8 bytes
     });
   }
 }

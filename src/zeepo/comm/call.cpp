@@ -79,15 +79,4 @@ void throw_mismatch(int rank, const Call& call, const Call& first) {
       rank, describe(call), describe(first));
 }
 
-void add_sent(CommBytes& sent, const CallHeader& header, int ranks) {
-  const std::int64_t others = header.bytes / ranks * (ranks - 1);
-  switch (header.op) {
-    case Op::all_gather: sent.all_gather += others; break;
-    case Op::reduce_scatter: sent.reduce_scatter += others; break;
-    case Op::all_reduce: sent.all_reduce += 2 * header.bytes * (ranks - 1) / ranks; break;
-    case Op::broadcast:
-    case Op::finish: break;
-  }
-}
-
 }  // namespace zeepo

@@ -42,7 +42,4 @@ int first_different(std::span<const CallHeader> headers);
 // What all ranks throw when they are not.
 [[noreturn]] void throw_mismatch(int rank, const Call& call, const Call& first);
 
-// What a call of these bytes counts as sent by each of `ranks`.
-void add_sent(CommBytes& sent, const CallHeader& header, int ranks);
-
 }  // namespace zeepo

@@ -15,11 +15,15 @@
 
 namespace zeepo {
 
-// Bytes this rank has sent, by collective: an all-gather or a reduce-scatter of P bytes over N ranks counts
-// (N−1)/N · P, an all-reduce twice that.
+// Bytes that a rank has sent, by collective.
 struct CommBytes {
   std::int64_t all_gather = 0, reduce_scatter = 0, all_reduce = 0;
 };
+// What each rank sends in an all-gather or a reduce-scatter of `bytes`, all ranks' together: (N−1)/N of them. An
+// all-reduce is one of each.
+inline std::int64_t sent_of(std::size_t bytes, int ranks) {
+  return static_cast<std::int64_t>(bytes) * (ranks - 1) / ranks;
+}
 
 // What a collective is about, for errors and for the check that all ranks mean the same.
 struct Label {
@@ -54,11 +58,6 @@ class Communicator {
   // Ends the job on all ranks because this one has failed: tells the others why, prints one line that names this rank
   // and what it waited for, and exits with 1. Runs no destructors; any thread may call it.
   [[noreturn]] virtual void abort_job(const std::string& message);
-
-  const CommBytes& sent() const { return sent_; }
-
- protected:
-  CommBytes sent_;
 };
 
 }  // namespace zeepo

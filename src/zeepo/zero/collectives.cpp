@@ -18,22 +18,18 @@ Completion Collectives::run(std::function<void(CpuStream&)> job) {
   return completion;
 }
 
-std::int64_t Collectives::sent_of(std::size_t bytes) const {
-  return static_cast<std::int64_t>(bytes) / size() * (size() - 1);
-}
-
 Completion Collectives::all_gather(ConstView shard, View full, const Label& label) {
-  sent_.all_gather += sent_of(full.bytes());
+  sent_.all_gather += sent_of(full.bytes(), size());
   return run([=, this](CpuStream& stream) { communicator_.all_gather(stream, shard, full, label); });
 }
 
 Completion Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label) {
-  sent_.reduce_scatter += sent_of(full.bytes());
+  sent_.reduce_scatter += sent_of(full.bytes(), size());
   return run([=, this](CpuStream& stream) { communicator_.reduce_scatter(stream, full, scratch, shard, label); });
 }
 
 void Collectives::all_reduce(View x, const Label& label) {
-  sent_.all_reduce += 2 * sent_of(x.bytes());
+  sent_.all_reduce += sent_of(2 * x.bytes(), size());
   Completion done = run([=, this](CpuStream& stream) { communicator_.all_reduce(stream, x, label); });
   wait(done);
 }

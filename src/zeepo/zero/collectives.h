@@ -39,7 +39,6 @@ class Collectives {
 
  private:
   Completion run(std::function<void(CpuStream&)> job);
-  std::int64_t sent_of(std::size_t bytes) const;
 
   Communicator& communicator_;
   Overlap overlap_;

@@ -39,7 +39,7 @@ void MpiCommunicator::all_gather(CpuStream&, ConstView shard, View full, const L
   enter(call);
   copy(shard, part_of(full, rank(), size()));
   gather(full);
-  leave(call);
+  position_.leave();
 }
 
 void MpiCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) {
@@ -59,7 +59,7 @@ void MpiCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scr
   }
   wait(Expect::data);
   sum_in_rank_order(stream, parts, shard);
-  leave(call);
+  position_.leave();
 }
 
 void MpiCommunicator::all_reduce(CpuStream& stream, View x, const Label& label) {
@@ -72,7 +72,7 @@ void MpiCommunicator::all_reduce(CpuStream& stream, View x, const Label& label) 
   std::vector<ConstView> parts;
   for (int from = 0; from < size(); ++from) parts.push_back(part_of(full, from, size()));
   sum_in_rank_order(stream, parts, x);
-  leave(call);
+  position_.leave();
 }
 
 void MpiCommunicator::broadcast(CpuStream&, View x, int root, const Label& label) {
@@ -82,13 +82,13 @@ void MpiCommunicator::broadcast(CpuStream&, View x, int root, const Label& label
     check(MPI_Ibcast(x.as<std::byte>() + at, length, MPI_BYTE, root, world_.work(), &requests_.emplace_back()));
   });
   wait(Expect::data);
-  leave(call);
+  position_.leave();
 }
 
 void MpiCommunicator::finish() {
   const Call call{};
   enter(call);
-  leave(call);
+  position_.leave();
   heart_.finish();
   if (heart_.failed()) throw Error("{}", heart_.failure());
   termination_.release();
@@ -110,11 +110,6 @@ void MpiCommunicator::enter(const Call& call) {
                        &requests_.emplace_back()));
   wait(Expect::ranks);
   if (const int different = first_different(headers_)) throw_mismatch_of_all(call, different);
-}
-
-void MpiCommunicator::leave(const Call& call) {
-  position_.leave();
-  add_sent(sent_, call.header, size());
 }
 
 void MpiCommunicator::throw_mismatch_of_all(const Call& call, int different) {

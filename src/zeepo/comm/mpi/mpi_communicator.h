@@ -39,7 +39,6 @@ class MpiCommunicator final : public Communicator {
   enum class Expect { ranks, data };
 
   void enter(const Call& call);
-  void leave(const Call& call);
   void throw_mismatch_of_all(const Call& call, int different);
   void send(ConstView x, int to);
   void receive(View x, int from);

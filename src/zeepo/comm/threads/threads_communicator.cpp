@@ -19,7 +19,6 @@ void ThreadsCommunicator::all_gather(CpuStream&, ConstView shard, View full, con
   world_.meet(rank_, call, shard, [&] {
     for (int rank = 0; rank < size_; ++rank) copy(world_.posted_view(rank), part_of(full, rank, size_));
   });
-  add_sent(sent_, call.header, size_);
 }
 
 void ThreadsCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard,
@@ -31,7 +30,6 @@ void ThreadsCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View
     for (int rank = 0; rank < size_; ++rank) parts.push_back(part_of(world_.posted_view(rank), rank_, size_));
     sum_in_rank_order(stream, parts, shard);
   });
-  add_sent(sent_, call.header, size_);
 }
 
 void ThreadsCommunicator::all_reduce(CpuStream& stream, View x, const Label& label) {
@@ -44,7 +42,6 @@ void ThreadsCommunicator::all_reduce(CpuStream& stream, View x, const Label& lab
     sum_in_rank_order(stream, parts, total);
   });
   copy(total, x);
-  add_sent(sent_, call.header, size_);
 }
 
 void ThreadsCommunicator::broadcast(CpuStream&, View x, int root, const Label& label) {

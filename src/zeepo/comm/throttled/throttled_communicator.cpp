@@ -7,40 +7,34 @@
 #include "zeepo/base/error.h"
 
 namespace zeepo {
-namespace {
-
-std::int64_t total(const CommBytes& bytes) { return bytes.all_gather + bytes.reduce_scatter + bytes.all_reduce; }
-
-}  // namespace
 
 ThrottledCommunicator::ThrottledCommunicator(Communicator& inner, double bytes_per_second)
     : inner_(inner), bytes_per_second_(bytes_per_second) {
   if (!(bytes_per_second > 0)) throw Error("throttled link: {} bytes a second: must be more than 0", bytes_per_second);
-  sent_ = inner.sent();
 }
 
-void ThrottledCommunicator::take_time(CpuStream& stream, const Label& label, const std::function<void()>& call) {
+void ThrottledCommunicator::take_time(CpuStream& stream, const Label& label, std::int64_t sent_bytes,
+                                      const std::function<void()>& call) {
   // Returns when all ranks have come. Their calls may differ: the call itself finds that.
   inner_.broadcast(stream, {nullptr, DType::f32, {0}}, 0, {label.what, 0});
   const auto start = std::chrono::steady_clock::now();
-  const std::int64_t before = total(inner_.sent());
   call();
-  sent_ = inner_.sent();
-  const auto bytes = static_cast<double>(total(sent_) - before);
-  std::this_thread::sleep_until(start + std::chrono::duration<double>(bytes / bytes_per_second_));
+  const std::chrono::duration<double> least(static_cast<double>(sent_bytes) / bytes_per_second_);
+  std::this_thread::sleep_until(start + least);
 }
 
 void ThrottledCommunicator::all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) {
-  take_time(stream, label, [&] { inner_.all_gather(stream, shard, full, label); });
+  take_time(stream, label, sent_of(full.bytes(), size()), [&] { inner_.all_gather(stream, shard, full, label); });
 }
 
 void ThrottledCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard,
                                            const Label& label) {
-  take_time(stream, label, [&] { inner_.reduce_scatter(stream, full, scratch, shard, label); });
+  take_time(stream, label, sent_of(full.bytes(), size()),
+            [&] { inner_.reduce_scatter(stream, full, scratch, shard, label); });
 }
 
 void ThrottledCommunicator::all_reduce(CpuStream& stream, View x, const Label& label) {
-  take_time(stream, label, [&] { inner_.all_reduce(stream, x, label); });
+  take_time(stream, label, sent_of(2 * x.bytes(), size()), [&] { inner_.all_reduce(stream, x, label); });
 }
 
 void ThrottledCommunicator::broadcast(CpuStream& stream, View x, int root, const Label& label) {

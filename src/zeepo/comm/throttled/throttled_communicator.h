@@ -29,7 +29,7 @@ class ThrottledCommunicator final : public Communicator {
   [[noreturn]] void abort_job(const std::string& message) override;
 
  private:
-  void take_time(CpuStream& stream, const Label& label, const std::function<void()>& call);
+  void take_time(CpuStream& stream, const Label& label, std::int64_t sent_bytes, const std::function<void()>& call);
 
   Communicator& inner_;
   double bytes_per_second_;
