@@ -10,17 +10,6 @@
 #include "zeepo/base/size.h"
 
 namespace zeepo {
-namespace {
-
-std::string describe(const Usage& usage) {
-  std::string text;
-  for (const Kind kind : kKinds)
-    if (usage[kind] > 0)
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(kind), format_size(usage[kind]));
-  return text.empty() ? "nothing" : text;
-}
-
-}  // namespace
 
 ArenaTier::ArenaTier(std::string name, std::size_t budget_bytes, Backing backing)
     : Tier(std::move(name)), arena_(budget_bytes) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "zeepo/base/error.h"
+#include "zeepo/base/size.h"
+
 namespace zeepo {
 
 std::string_view name_of(Kind kind) {
@@ -14,6 +17,14 @@ std::string_view name_of(Kind kind) {
     case Kind::working: return "working";
   }
   return "?";
+}
+
+std::string describe(const Usage& usage) {
+  std::string text;
+  for (const Kind kind : kKinds)
+    if (usage[kind] > 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(kind), format_size(usage[kind]));
+  return text.empty() ? "nothing" : text;
 }
 
 Block::Block(Tier& tier, std::byte* data, std::size_t offset, std::size_t bytes, Kind kind)

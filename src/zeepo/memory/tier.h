@@ -22,6 +22,8 @@ struct Usage {
   std::int64_t total = 0;
   std::int64_t operator[](Kind kind) const { return bytes[static_cast<std::size_t>(kind)]; }
 };
+// "params 1.20 MiB, grads 1.20 MiB": the kinds that are not zero, or "nothing".
+std::string describe(const Usage& usage);
 
 class Tier;
 

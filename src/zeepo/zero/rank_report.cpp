@@ -1,18 +1,8 @@
 #include "zeepo/zero/rank_report.h"
 
-#include "zeepo/base/error.h"
 #include "zeepo/base/machine.h"
-#include "zeepo/base/size.h"
 
 namespace zeepo {
-
-std::string describe(const Usage& usage) {
-  std::string text;
-  for (const Kind kind : kKinds)
-    if (usage[kind] > 0)
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(kind), format_size(usage[kind]));
-  return text;
-}
 
 nlohmann::ordered_json to_json(const Usage& usage) {
   nlohmann::ordered_json bytes;

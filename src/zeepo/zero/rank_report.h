@@ -1,8 +1,7 @@
-// Where a rank's bytes were, for people and for programs.
+// Where a rank's bytes were, for programs.
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "zeepo/memory/tier.h"
 #include "zeepo/zero/collectives.h"
@@ -10,8 +9,6 @@
 
 namespace zeepo {
 
-// "params 1.20 MiB, grads 1.20 MiB": the kinds that are not zero.
-std::string describe(const Usage& usage);
 // {"params":..,"grads":..,...,"total":..}
 nlohmann::ordered_json to_json(const Usage& usage);
 // One element of the summary's "ranks": peaks by tier and kind, bytes sent, copied, read and written.
