@@ -9,6 +9,8 @@
 #include <functional>
 #include <set>
 
+#include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
 #include "zeepo/base/error.h"
 
 namespace zeepo {
@@ -16,32 +18,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An empty directory for one test, gone after it.
 class FileTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "zeepo-file-test-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
+ private:
+  const TestDirectory scratch_;
 
+ protected:
   fs::path path(const char* name) const { return directory_ / name; }
   std::set<std::string> names() const {
     std::set<std::string> found;
     for (const auto& entry : fs::directory_iterator(directory_)) found.insert(entry.path().filename().string());
     return found;
   }
-  static std::string message_of(const std::function<void()>& f) {
-    try {
-      f();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  }
 
-  fs::path directory_;
+  const fs::path& directory_ = scratch_.path();
 };
 
 void write_text(const fs::path& path, std::string_view text) {
@@ -93,7 +82,7 @@ TEST_F(FileTest, LeavesNothingAfterAnException) {
 
 TEST_F(FileTest, FailedCommitLeavesNothing) {
   fs::create_directories(path("taken") / "inside");  // a rename onto a directory cannot succeed
-  EXPECT_NE(message_of([&] { write_text(path("taken"), "x"); }).find("taken"), std::string::npos);
+  EXPECT_NE(error_text([&] { write_text(path("taken"), "x"); }).find("taken"), std::string::npos);
   EXPECT_EQ(names(), std::set<std::string>{"taken"});
 }
 
@@ -128,13 +117,13 @@ TEST_F(FileTest, ReadsAnyRange) {
 }
 
 TEST_F(FileTest, ErrorsNameThePathAndTheCause) {
-  const auto missing = message_of([&] { InputFile{path("missing")}; });
+  const auto missing = error_text([&] { InputFile{path("missing")}; });
   EXPECT_NE(missing.find("missing"), std::string::npos);
   EXPECT_NE(missing.find(std::strerror(ENOENT)), std::string::npos);
-  EXPECT_NE(message_of([&] { InputFile{directory_}; }).find("not a regular file"), std::string::npos);
-  EXPECT_NE(message_of([&] { OutputFile{path("no") / "such" / "place"}; }).find("such"), std::string::npos);
+  EXPECT_NE(error_text([&] { InputFile{directory_}; }).find("not a regular file"), std::string::npos);
+  EXPECT_NE(error_text([&] { OutputFile{path("no") / "such" / "place"}; }).find("such"), std::string::npos);
   write_text(path("a"), "0123456789");
-  EXPECT_NE(message_of([&] { read_text(path("a"), 9); }).find("10 bytes"), std::string::npos);
+  EXPECT_NE(error_text([&] { read_text(path("a"), 9); }).find("10 bytes"), std::string::npos);
   EXPECT_EQ(read_text(path("a"), 10), "0123456789");
 }
 
@@ -143,7 +132,7 @@ TEST_F(FileTest, ShrinkingUnderAReaderIsAnError) {
   const InputFile file(path("a"));
   fs::resize_file(path("a"), 4);
   std::array<std::byte, 10> bytes;
-  EXPECT_NE(message_of([&] { file.read(0, bytes); }).find("ended at offset 4"), std::string::npos);
+  EXPECT_NE(error_text([&] { file.read(0, bytes); }).find("ended at offset 4"), std::string::npos);
 }
 
 }  // namespace

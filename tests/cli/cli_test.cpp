@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
-#include "tests/model/test_directory.h"
+#include "tests/support/errors.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/test_data.h"
+#include "tests/support/test_directory.h"
 
 namespace zeepo {
 namespace {
@@ -59,7 +61,7 @@ Arguments generate(const Arguments& given, const fs::path& model = golden("gpt2-
 void expect_failure(const Finished& finished, int code, const std::vector<std::string>& named) {
   EXPECT_EQ(finished.code, code) << finished.err;
   EXPECT_FALSE(finished.err.empty());
-  for (const auto& part : named) EXPECT_TRUE(holds(finished.err, part));
+  for (const auto& part : named) EXPECT_TRUE(names(finished.err, part));
   for (const char* dump : {"terminate", "what()", "Aborted", "Segmentation", "AddressSanitizer", "runtime error"})
     EXPECT_EQ(finished.err.find(dump), std::string::npos) << finished.err;
 }
@@ -95,7 +97,7 @@ TEST(Help, OfTheProgramAndEveryCommandGoesToStdout) {
   for (const char* option : {"--seq-len", "--micro-batch", "--grad-accum", "--no-shuffle", "--betas", "--momentum",
                              "--weight-decay", "--clip", "--schedule", "--warmup", "--dtype", "--device", "--memory",
                              "--activation-checkpointing", "--log", "--output", "--output-dtype", "--from-scratch"})
-    EXPECT_TRUE(holds(zeepo_with({"train", "--help"}).out, option));
+    EXPECT_TRUE(names(zeepo_with({"train", "--help"}).out, option));
 }
 
 TEST(Usage, ErrorsExitWithTwo) {
@@ -209,7 +211,7 @@ TEST(Generate, JsonHoldsTheResultAndASummary) {
     EXPECT_TRUE(lines[0].at(key).is_number()) << key;
   EXPECT_EQ(lines[1].at("event"), "summary");
   EXPECT_TRUE(lines[1].at("ranks").at(0).contains("peak_bytes"));
-  EXPECT_TRUE(holds(whole_file(logits).substr(0, 200), "\"shape\":[7,256]"));
+  EXPECT_TRUE(names(whole_file(logits).substr(0, 200), "\"shape\":[7,256]"));
 }
 
 TEST(Generate, FaultsExitWithOne) {
@@ -353,7 +355,7 @@ TEST(Hostile, AFullDiskLeavesNothingHalfWritten) {
   const Limits small{.file_bytes = 64 * 1024};  // the weights take 150 KiB
   const auto finished = zeepo_with(train({"--output", output.string()}), small);
   expect_failure(finished, 1, {output.string()});
-  EXPECT_TRUE(holds(error_line(finished), "cannot save the model"));
+  EXPECT_TRUE(names(error_line(finished), "cannot save the model"));
   EXPECT_TRUE(listing(directory.path()).empty());
   // Over an older model: it stays as it was.
   ASSERT_EQ(zeepo_with(train({"--output", output.string(), "--steps", "1"})).code, 0);

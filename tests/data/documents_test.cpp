@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tests/data/fixtures.h"
+#include "tests/support/test_directory.h"
 
 namespace zeepo {
 namespace {
@@ -18,7 +18,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
 }
 
 TEST(LineReader, GivesEveryLine) {
-  const TemporaryFolder folder;
+  const TestDirectory folder;
   using Lines = std::vector<std::string>;
   EXPECT_EQ(lines_of(folder.write("a", "")), Lines{});
   EXPECT_EQ(lines_of(folder.write("a", "\n")), Lines{""});
@@ -27,7 +27,7 @@ TEST(LineReader, GivesEveryLine) {
 }
 
 TEST(LineReader, LinesMayBeLongerThanWhatIsReadAtOnce) {
-  const TemporaryFolder folder;
+  const TestDirectory folder;
   std::vector<std::string> lines;
   std::string content;
   for (const std::size_t bytes : {5u, 3'000'000u, 0u, 1'048'576u, 17u}) {
@@ -38,7 +38,7 @@ TEST(LineReader, LinesMayBeLongerThanWhatIsReadAtOnce) {
 }
 
 TEST(Documents, BlankLinesAreNone) {
-  const TemporaryFolder folder;
+  const TestDirectory folder;
   std::vector<std::string> documents;
   for_each_document(folder.write("a.jsonl", "{\"text\":\"a\"}\r\n  \r\n{\"text\":\"\"}\n"),
                     [&](std::string_view text) { documents.emplace_back(text); });

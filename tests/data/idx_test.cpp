@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "tests/data/fixtures.h"
+#include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
 
 namespace zeepo {
 namespace {
@@ -29,7 +30,7 @@ std::string gzip(const std::string& plain) {
 
 IdxArray parse(const std::string& bytes) { return parse_idx(std::as_bytes(std::span(bytes)), "f"); }
 std::string fault(const std::string& bytes) {
-  return error_of([&] { parse(bytes); });
+  return error_text([&] { parse(bytes); });
 }
 
 TEST(Idx, ReadsPlainAndGzipped) {
@@ -41,12 +42,12 @@ TEST(Idx, ReadsPlainAndGzipped) {
 }
 
 TEST(Idx, ImagesAndLabelsHaveTheirDimensions) {
-  const TemporaryFolder folder;
+  const TestDirectory folder;
   const auto images = folder.write("images", gzip(kImages));
   const auto labels = folder.write("labels", "\0\0\x08\x01\0\0\0\x03xyz"s);
   EXPECT_EQ(read_idx_images(images).values.size(), 12u);
   EXPECT_EQ(read_idx_labels(labels).values, (std::vector<std::uint8_t>{'x', 'y', 'z'}));
-  EXPECT_EQ(error_of([&] { read_idx_images(labels); }), labels.string() + ": has 1 dimensions, images have 3");
+  EXPECT_EQ(error_text([&] { read_idx_images(labels); }), labels.string() + ": has 1 dimensions, images have 3");
 }
 
 TEST(Idx, EveryCutIsAnError) {

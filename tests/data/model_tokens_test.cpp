@@ -2,14 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/fixtures.h"
+#include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
 
 namespace zeepo {
 namespace {
 
 class ModelTokens : public testing::Test {
  protected:
-  TemporaryFolder folder_;
+  TestDirectory folder_;
   Tokenizer tokenizer_ =
       Tokenizer::load(std::filesystem::path(ZEEPO_TEST_DATA) / "golden/tokenizers/llama3-bpe/tokenizer.json");
 };
@@ -19,7 +20,7 @@ TEST_F(ModelTokens, ConfigSaysTheVocabularyElseTheTokenizer) {
   folder_.write("config.json", R"({"vocab_size": 128256})");
   EXPECT_EQ(vocabulary_size(folder_.path(), tokenizer_), 128'256);
   folder_.write("config.json", R"({"vocab_size": -1})");
-  EXPECT_NE(error_of([&] { vocabulary_size(folder_.path(), tokenizer_); }).find("config.json.vocab_size: -1 must be"),
+  EXPECT_NE(error_text([&] { vocabulary_size(folder_.path(), tokenizer_); }).find("config.json.vocab_size: -1 must be"),
             std::string::npos);
 }
 
@@ -39,7 +40,7 @@ TEST_F(ModelTokens, TheFirstFileThatNamesAnEndTokenCounts) {
 
 TEST_F(ModelTokens, AnUnknownEndTokenIsAnError) {
   folder_.write("tokenizer_config.json", R"({"eos_token": "<|nothing|>"})");
-  EXPECT_NE(error_of([&] { end_token(folder_.path(), tokenizer_); }).find("is not a token of tokenizer.json"),
+  EXPECT_NE(error_text([&] { end_token(folder_.path(), tokenizer_); }).find("is not a token of tokenizer.json"),
             std::string::npos);
 }
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/fixtures.h"
+#include "tests/support/errors.h"
 #include "zeepo/data/regex_syntax.h"
 
 namespace zeepo {
@@ -33,7 +33,7 @@ TEST(RegexSyntax, RefusesWhatItCannotSay) {
        {"[a[b]]", "[a&&b]",  "(?<name>a)", "(?x:a)",  "a(?i)b|c", "(*ACCEPT)", R"(\1)", R"(\K)",
         R"(\G)",  R"(\xE3)", R"(\x{)",     "a{2}+",   "a{1,2}+",  "a{2}?",     "[]",    "[a",
         R"(\)",   R"(\pL)",  R"(\p{a b})", R"([\W])", R"(\R)",    R"(\Q)"})
-    EXPECT_NE(error_of([&] { to_pcre2_syntax(text); }).find("is not supported"), std::string::npos) << text;
+    EXPECT_NE(error_text([&] { to_pcre2_syntax(text); }).find("is not supported"), std::string::npos) << text;
 }
 
 TEST(RegexSyntax, EscapedTextMatchesItself) {
@@ -58,9 +58,9 @@ TEST(Regex, YoungLettersAreLetters) {
 TEST(Regex, EmptyMatchesComeOnceAndOnlyBetweenOthers) { EXPECT_EQ(matches("x*", "axxé"), (Strings{"", "xx", ""})); }
 
 TEST(Regex, FaultsAreErrors) {
-  EXPECT_NE(error_of([] { Regex("(a"); }).find("missing closing parenthesis"), std::string::npos);
-  EXPECT_NE(error_of([] { Regex(R"(\p{sc:Nothing})"); }).find("unknown property"), std::string::npos);
-  EXPECT_NE(error_of([] { Regex(std::string(100'000, 'a')); }).find("100000 bytes"), std::string::npos);
+  EXPECT_NE(error_text([] { Regex("(a"); }).find("missing closing parenthesis"), std::string::npos);
+  EXPECT_NE(error_text([] { Regex(R"(\p{sc:Nothing})"); }).find("unknown property"), std::string::npos);
+  EXPECT_NE(error_text([] { Regex(std::string(100'000, 'a')); }).find("100000 bytes"), std::string::npos);
 }
 
 }  // namespace

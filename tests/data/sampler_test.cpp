@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "tests/data/fixtures.h"
+#include "tests/support/errors.h"
 
 namespace zeepo {
 namespace {
@@ -15,9 +15,9 @@ TEST(Sampler, CountsWholeSamples) {
   EXPECT_EQ(sample_count(49, 48), 1);
   EXPECT_EQ(sample_count(96, 48), 1);
   EXPECT_EQ(sample_count(97, 48), 2);
-  EXPECT_NE(error_of([] { sample_count(48, 48); }).find("has 48 tokens, one sample of --seq-len 48 needs 49"),
+  EXPECT_NE(error_text([] { sample_count(48, 48); }).find("has 48 tokens, one sample of --seq-len 48 needs 49"),
             std::string::npos);
-  EXPECT_NE(error_of([] { sample_count(48, 0); }).find("--seq-len 0"), std::string::npos);
+  EXPECT_NE(error_text([] { sample_count(48, 0); }).find("--seq-len 0"), std::string::npos);
 }
 
 // k = (n−1)·G + (m·ranks + r)·B + b: every visit once, in order of step, micro-step, rank and row.

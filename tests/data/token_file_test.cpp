@@ -4,7 +4,8 @@
 
 #include <numeric>
 
-#include "tests/data/fixtures.h"
+#include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
 #include "zeepo/data/token_data.h"
 
 namespace zeepo {
@@ -24,7 +25,7 @@ TEST(TokenFile, WidthFollowsTheVocabulary) {
 }
 
 TEST(TokenFile, WhatIsWrittenIsRead) {
-  const TemporaryFolder folder;
+  const TestDirectory folder;
   for (const std::int64_t vocab_size : {65'536, 200'000}) {
     Ids ids(50'000);
     std::iota(ids.begin(), ids.end(), 0);
@@ -43,33 +44,33 @@ TEST(TokenFile, WhatIsWrittenIsRead) {
 }
 
 TEST(TokenFile, IsLittleEndianWithoutAHeader) {
-  const TemporaryFolder folder;
+  const TestDirectory folder;
   EXPECT_EQ(all(TokenFile(folder.write("a.bin", std::string_view("\x01\x02\x03\x00", 4)), 1000)), (Ids{0x201, 3}));
   EXPECT_EQ(all(TokenFile(folder.write("b.bin", std::string_view("\x01\x02\x03\x00", 4)), 1'000'000)), (Ids{0x30201}));
 }
 
 TEST(TokenFile, NothingIsLeftWithoutCommit) {
-  const TemporaryFolder folder;
+  const TestDirectory folder;
   { TokenFileWriter(folder.path() / "t.bin", 10).append(Ids{1, 2, 3}); }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(TokenFile, FaultsNameTheFileAndThePlace) {
-  const TemporaryFolder folder;
+  const TestDirectory folder;
   const std::string name = (folder.path() / "t.bin").string();
   folder.write("t.bin", "");
-  EXPECT_EQ(error_of([&] { TokenFile(name, 10); }), name + ": has no tokens");
+  EXPECT_EQ(error_text([&] { TokenFile(name, 10); }), name + ": has no tokens");
   folder.write("t.bin", "abc");
-  EXPECT_EQ(error_of([&] { TokenFile(name, 10); }),
+  EXPECT_EQ(error_text([&] { TokenFile(name, 10); }),
             name + ": 3 bytes are not whole tokens of 2 bytes (the vocabulary has 10 entries)");
   folder.write("t.bin", std::string_view("\x09\x00\x0a\x00", 4));
-  EXPECT_EQ(error_of([&] { all(TokenFile(name, 10)); }),
+  EXPECT_EQ(error_text([&] { all(TokenFile(name, 10)); }),
             name + ": token 1 is 10, but the vocabulary has 10 entries; was it made with another tokenizer?");
   Ids two(2);
-  EXPECT_EQ(error_of([&] { TokenFile(name, 20).read(1, two); }), name + ": tokens 1 to 3 were asked for, it has 2");
+  EXPECT_EQ(error_text([&] { TokenFile(name, 20).read(1, two); }), name + ": tokens 1 to 3 were asked for, it has 2");
   TokenFileWriter writer(name, 10);
   writer.append(Ids{1});
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(error_text([&] {
               writer.append(Ids{2, -1});
             }),
             name + ": token 2 is -1, but the vocabulary has 10 entries; was it made with another tokenizer?");
@@ -81,14 +82,14 @@ class TokenData : public testing::Test {
     return open_token_data(folder_.write(name, content), 700, &tokenizer_, eos);
   }
 
-  TemporaryFolder folder_;
+  TestDirectory folder_;
   Tokenizer tokenizer_ =
       Tokenizer::load(std::filesystem::path(ZEEPO_TEST_DATA) / "golden/tokenizers/gpt2-bpe/tokenizer.json");
 };
 
 TEST_F(TokenData, TextIsOneDocumentAsItStands) {
   EXPECT_EQ(all(open("a.txt", "Hello, world!\n", 0)), tokenizer_.encode("Hello, world!\n"));
-  EXPECT_EQ(error_of([&] { open("e.txt", ""); }), (folder_.path() / "e.txt").string() + ": has no tokens");
+  EXPECT_EQ(error_text([&] { open("e.txt", ""); }), (folder_.path() / "e.txt").string() + ": has no tokens");
 }
 
 TEST_F(TokenData, EachJsonLineEndsWithEos) {
@@ -108,17 +109,19 @@ TEST_F(TokenData, ABinIsReadAsItIs) {
 
 TEST_F(TokenData, FaultsNameTheFileAndTheLine) {
   const std::string folder = folder_.path().string();
-  EXPECT_EQ(error_of([&] { open("a.csv", "x"); }),
+  EXPECT_EQ(error_text([&] { open("a.csv", "x"); }),
             folder + "/a.csv: \".csv\" is not known; data is .bin (tokens), .txt or .jsonl with \"text\"");
-  EXPECT_EQ(error_of([&] { open("a.jsonl", "{\"text\": \"x\"}\n{\"txt\": \"x\"}\n"); }),
+  EXPECT_EQ(error_text([&] { open("a.jsonl", "{\"text\": \"x\"}\n{\"txt\": \"x\"}\n"); }),
             folder + "/a.jsonl:2: has no \"text\"");
-  EXPECT_EQ(error_of([&] { open("a.jsonl", "\n\n{\"text\": 7}\n"); }),
+  EXPECT_EQ(error_text([&] { open("a.jsonl", "\n\n{\"text\": 7}\n"); }),
             folder + "/a.jsonl:3.text: is number, must be a string");
-  EXPECT_NE(error_of([&] { open("a.jsonl", "{\"text\": \"x\"\n"); }).find("/a.jsonl:1: not JSON:"), std::string::npos);
-  EXPECT_EQ(error_of([&] { open("a.txt", "ab\xFF"); }), folder + "/a.txt: not valid UTF-8 at byte 2 of 3 (0xff)");
-  EXPECT_NE(error_of([&] { open_token_data(folder_.write("b.txt", "x"), 700, nullptr, {}); }).find("needs a tokenizer"),
+  EXPECT_NE(error_text([&] { open("a.jsonl", "{\"text\": \"x\"\n"); }).find("/a.jsonl:1: not JSON:"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { open_token_data(folder_.write("b.txt", "x"), 10, &tokenizer_, {}); }).find("10 entries"),
+  EXPECT_EQ(error_text([&] { open("a.txt", "ab\xFF"); }), folder + "/a.txt: not valid UTF-8 at byte 2 of 3 (0xff)");
+  EXPECT_NE(
+      error_text([&] { open_token_data(folder_.write("b.txt", "x"), 700, nullptr, {}); }).find("needs a tokenizer"),
+      std::string::npos);
+  EXPECT_NE(error_text([&] { open_token_data(folder_.write("b.txt", "x"), 10, &tokenizer_, {}); }).find("10 entries"),
             std::string::npos);
 }
 

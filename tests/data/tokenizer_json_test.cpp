@@ -4,7 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "tests/data/fixtures.h"
+#include "tests/support/errors.h"
 #include "zeepo/data/tokenizer.h"
 
 namespace zeepo {
@@ -29,7 +29,7 @@ json small() {
 std::string fault(const std::function<void(json&)>& change) {
   json document = small();
   change(document);
-  return error_of([&] { Tokenizer::parse(document.dump(), "t.json"); });
+  return error_text([&] { Tokenizer::parse(document.dump(), "t.json"); });
 }
 
 TEST(TokenizerJson, TheSmallOneWorks) {
@@ -103,14 +103,14 @@ TEST(TokenizerJson, MergesMustBeOfKnownTokens) {
 
 TEST(TokenizerJson, WhatIsNotJsonIsAnError) {
   for (const std::string_view text : {"", "{", "nul", "{\"model\": \"\xFF\"}", "[\"\\ud800\"]"})
-    EXPECT_EQ(error_of([&] { Tokenizer::parse(text, "t.json"); }).substr(0, 17), "t.json: not JSON:") << text;
+    EXPECT_EQ(error_text([&] { Tokenizer::parse(text, "t.json"); }).substr(0, 17), "t.json: not JSON:") << text;
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
-  EXPECT_EQ(error_of([&] { Tokenizer::parse(deep, "t.json"); }), "t.json: is array, must be an object");
+  EXPECT_EQ(error_text([&] { Tokenizer::parse(deep, "t.json"); }), "t.json: is array, must be an object");
 }
 
 TEST(TokenizerJson, AByteWithoutATokenIsAnErrorWhenItIsMet) {
   const Tokenizer tokenizer = Tokenizer::parse(small().dump(), "t.json");
-  EXPECT_EQ(error_of([&] { tokenizer.encode("abc"); }),
+  EXPECT_EQ(error_text([&] { tokenizer.encode("abc"); }),
             "tokenizer: the vocabulary has no token for byte 0x63, spelled \"c\"");
 }
 
@@ -120,7 +120,7 @@ TEST(TokenizerJson, AnExpressionThatNeverEndsIsStopped) {
       {"type": "Split", "pattern": {"Regex": "(a|aa)+$"}, "behavior": "Isolated", "invert": false},
       {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]})");
   const Tokenizer tokenizer = Tokenizer::parse(document.dump(), "t.json");
-  EXPECT_NE(error_of([&] { tokenizer.encode(std::string(200, 'a') + "b"); }).find("match limit exceeded"),
+  EXPECT_NE(error_text([&] { tokenizer.encode(std::string(200, 'a') + "b"); }).find("match limit exceeded"),
             std::string::npos);
 }
 
@@ -128,7 +128,7 @@ TEST(TokenizerJson, WithoutADecoderThereIsNoText) {
   json document = small();
   document["decoder"] = nullptr;
   const Tokenizer tokenizer = Tokenizer::parse(document.dump(), "t.json");
-  EXPECT_EQ(error_of([&] { tokenizer.decode(std::vector<std::int32_t>{0}); }),
+  EXPECT_EQ(error_text([&] { tokenizer.decode(std::vector<std::int32_t>{0}); }),
             "t.json: decoder is null, so that its tokens cannot be turned into text");
 }
 

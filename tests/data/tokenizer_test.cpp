@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/data/fixtures.h"
+#include "tests/support/errors.h"
 #include "zeepo/base/file.h"
 
 namespace zeepo {
@@ -102,9 +102,9 @@ TEST(Tokenizer, AMegabyteWithoutASpaceRoundTrips) {
 
 TEST(Tokenizer, TextThatIsNotUtf8IsAnErrorWithItsOffset) {
   const Tokenizer tokenizer = Tokenizer::load(kGolden / "gpt2-bpe/tokenizer.json");
-  EXPECT_EQ(error_of([&] { tokenizer.encode("abc\xFFz"); }),
+  EXPECT_EQ(error_text([&] { tokenizer.encode("abc\xFFz"); }),
             "tokenizer: the text is not valid UTF-8 at byte 3 of 5 (0xff)");
-  EXPECT_EQ(error_of([&] { tokenizer.encode("\xE4\xBD"); }),
+  EXPECT_EQ(error_text([&] { tokenizer.encode("\xE4\xBD"); }),
             "tokenizer: the text is not valid UTF-8 at byte 0 of 2 (0xe4)");
 }
 

@@ -4,6 +4,7 @@
 #include "examples/mnist/cnn.h"
 #include "examples/mnist/training.h"
 #include "tests/examples/drawn_digits.h"
+#include "tests/support/test_directory.h"
 #include "zeepo/comm/threads/threads_world.h"
 
 namespace mnist {
@@ -45,11 +46,9 @@ Record train_on(const Digits& digits, int ranks, int stage, DType dtype) {
 }
 
 TEST(MnistStages, GiveTheSameBitsAndOneRanksLosses) {
-  std::string pattern = (std::filesystem::temp_directory_path() / "zeepo-stages-XXXXXX").string();
-  ASSERT_TRUE(mkdtemp(pattern.data()));
-  write_digits(pattern, "train", 60, 1, Packing::plain);
-  const Digits digits(pattern, "train");
-  std::filesystem::remove_all(pattern);
+  const TestDirectory directory;
+  write_digits(directory.path(), "train", 60, 1, Packing::plain);
+  const Digits digits(directory.path(), "train");
 
   const Record alone = train_on(digits, 1, 0, DType::f32);
   EXPECT_NE(alone.losses[1], alone.losses[0]);

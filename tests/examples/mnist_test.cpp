@@ -5,20 +5,17 @@
 #include "examples/mnist/training.h"
 #include "tests/examples/drawn_digits.h"
 #include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
 
 namespace mnist {
 namespace {
 
 class Mnist : public testing::Test {
- protected:
-  Mnist() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "zeepo-mnist-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw Error("cannot create {}", pattern);
-    directory_ = pattern;
-  }
-  ~Mnist() override { std::filesystem::remove_all(directory_); }
+ private:
+  const TestDirectory scratch_;
 
-  std::filesystem::path directory_;
+ protected:
+  const std::filesystem::path& directory_ = scratch_.path();
 };
 
 TEST_F(Mnist, LearnsToReadDrawnDigits) {

@@ -2,8 +2,9 @@
 
 #include <cmath>
 
-#include "tests/model/test_directory.h"
+#include "tests/support/errors.h"
 #include "tests/support/hand_loaded.h"
+#include "tests/support/test_data.h"
 #include "zeepo/autograd/random_state.h"
 
 namespace zeepo {
@@ -12,14 +13,14 @@ namespace {
 TEST(Gpt2, MorePositionsThanItHasAreAnError) {
   TestDevice device;
   const auto model = model_from(golden("gpt2-tiny"));
-  const auto text = error_of([&] { logits_of(*model, std::vector<std::int32_t>(129, 1)); });
-  EXPECT_TRUE(holds(text, "129 positions"));
-  EXPECT_TRUE(holds(text, "128"));
+  const auto text = error_text([&] { logits_of(*model, std::vector<std::int32_t>(129, 1)); });
+  EXPECT_TRUE(names(text, "129 positions"));
+  EXPECT_TRUE(names(text, "128"));
   KvCache cache(model->config(), 1, 200, DType::f32);
   model->logits(int_tensor(std::vector<std::int32_t>(127, 1), {1, 127}), &cache);
   model->logits(int_tensor({1}, {1, 1}), &cache);
   EXPECT_EQ(cache.length(), 128);
-  EXPECT_TRUE(holds(error_of([&] { model->logits(int_tensor({1}, {1, 1}), &cache); }), "129 positions"));
+  EXPECT_TRUE(names(error_text([&] { model->logits(int_tensor({1}, {1, 1}), &cache); }), "129 positions"));
 }
 
 TEST(Gpt2, ProjectionsToTheResidualStreamStartSmaller) {

@@ -1,7 +1,9 @@
 #include "zeepo/model/llama.h"
 
-#include "tests/model/test_directory.h"
+#include <gtest/gtest.h>
+
 #include "tests/support/hand_loaded.h"
+#include "tests/support/test_data.h"
 
 namespace zeepo {
 namespace {

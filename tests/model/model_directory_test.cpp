@@ -6,7 +6,9 @@
 
 #include <set>
 
-#include "tests/model/test_directory.h"
+#include "tests/support/errors.h"
+#include "tests/support/test_data.h"
+#include "tests/support/test_directory.h"
 #include "zeepo/base/file.h"
 #include "zeepo/model/config.h"
 #include "zeepo/model/weight_files.h"
@@ -154,7 +156,7 @@ std::string fault_that_leaves_no_trace(const Model& model, const TensorReader& r
   model.save(directory.path() / "old", {.shard_bytes = 60'000});
   std::string text;
   for (const char* target : {"new", "more/new", "old"})
-    text = error_of([&] {
+    text = error_text([&] {
       limit([&] { write_model_directory(model.directory, directory.path() / target, model.tensors, read, {}); });
     });
   EXPECT_EQ(files_in(directory.path()), (Names{"old"}));
@@ -171,8 +173,8 @@ TEST(ModelDirectory, LeavesNothingWhenTheReaderFails) {
         if (name == "model.norm.weight") throw Error("rank 3 is gone");
       },
       [](auto&& save) { save(); });
-  EXPECT_TRUE(holds(text, "cannot save the model in"));
-  EXPECT_TRUE(holds(text, "rank 3 is gone (nothing there was changed)"));
+  EXPECT_TRUE(names(text, "cannot save the model in"));
+  EXPECT_TRUE(names(text, "rank 3 is gone (nothing there was changed)"));
 }
 
 TEST(ModelDirectory, LeavesNothingWhenAWriteFails) {
@@ -193,20 +195,21 @@ TEST(ModelDirectory, LeavesNothingWhenAWriteFails) {
     ::setrlimit(RLIMIT_FSIZE, &before);
     ::signal(SIGXFSZ, handler);
   });
-  EXPECT_TRUE(holds(text, "model.safetensors: File too large"));
+  EXPECT_TRUE(names(text, "model.safetensors: File too large"));
 }
 
 TEST(ModelDirectory, RefusesBeforeItWrites) {
   const TestDirectory directory;
   const Model model("llama-tiny");
   const auto file = directory.write("file", "");
-  EXPECT_TRUE(holds(error_of([&] { model.save(file); }), "is there and not a directory"));
-  EXPECT_TRUE(holds(error_of([&] { model.save(file / "out"); }), "cannot save the model in"));
-  EXPECT_TRUE(holds(error_of([&] { write_model_directory(directory.path(), directory.path() / "out", {}, {}); }),
+  EXPECT_TRUE(names(error_text([&] { model.save(file); }), "is there and not a directory"));
+  EXPECT_TRUE(names(error_text([&] { model.save(file / "out"); }), "cannot save the model in"));
+  EXPECT_TRUE(names(error_text([&] { write_model_directory(directory.path(), directory.path() / "out", {}, {}); }),
                     "config.json: No such file"));
   const std::vector<ModelTensor> huge{{"w", {std::int64_t{1} << 50}}};
-  EXPECT_TRUE(holds(error_of([&] { write_model_directory(golden("llama-tiny"), directory.path() / "out", huge, {}); }),
-                    "are free there; make room"));
+  EXPECT_TRUE(
+      names(error_text([&] { write_model_directory(golden("llama-tiny"), directory.path() / "out", huge, {}); }),
+            "are free there; make room"));
   EXPECT_EQ(files_in(directory.path()), (Names{"file"}));
 }
 

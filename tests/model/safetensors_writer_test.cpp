@@ -5,7 +5,9 @@
 #include <limits>
 #include <numeric>
 
-#include "tests/model/test_directory.h"
+#include "tests/support/errors.h"
+#include "tests/support/test_data.h"
+#include "tests/support/test_directory.h"
 #include "zeepo/model/safetensors.h"
 
 namespace zeepo {
@@ -86,13 +88,15 @@ TEST(SafetensorsWriter, RoundsToTheStoredType) {
 TEST(SafetensorsWriter, RefusesWhatCannotBeWritten) {
   const TestDirectory directory;
   const auto path = directory.path() / "f";
-  const auto fault = [&](const Tensors& tensors) { return error_of([&] { SafetensorsWriter writer(path, tensors); }); };
-  EXPECT_TRUE(holds(fault({{"a", DType::f32, {1}}, {"a", DType::f16, {1}}}), "\"a\" would be written twice"));
-  EXPECT_TRUE(holds(fault({{"__metadata__", DType::f32, {1}}}), "\"__metadata__\" would be written twice"));
-  EXPECT_TRUE(holds(fault({{"a", DType::i32, {1}}}), "dtype int32 cannot be written"));
-  EXPECT_TRUE(holds(fault({{"a", DType::f32, {-1}}}), "shape (-1)"));
-  EXPECT_TRUE(holds(fault({{"a", DType::f32, {INT64_MAX, 2}}}), "at most"));
-  EXPECT_TRUE(holds(error_of([] { SafetensorsWriter writer("/nonexistent/f", {}); }), "/nonexistent/f"));
+  const auto fault = [&](const Tensors& tensors) {
+    return error_text([&] { SafetensorsWriter writer(path, tensors); });
+  };
+  EXPECT_TRUE(names(fault({{"a", DType::f32, {1}}, {"a", DType::f16, {1}}}), "\"a\" would be written twice"));
+  EXPECT_TRUE(names(fault({{"__metadata__", DType::f32, {1}}}), "\"__metadata__\" would be written twice"));
+  EXPECT_TRUE(names(fault({{"a", DType::i32, {1}}}), "dtype int32 cannot be written"));
+  EXPECT_TRUE(names(fault({{"a", DType::f32, {-1}}}), "shape (-1)"));
+  EXPECT_TRUE(names(fault({{"a", DType::f32, {INT64_MAX, 2}}}), "at most"));
+  EXPECT_TRUE(names(error_text([] { SafetensorsWriter writer("/nonexistent/f", {}); }), "/nonexistent/f"));
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
@@ -102,8 +106,8 @@ TEST(SafetensorsWriter, WantsEveryValueOnce) {
   {
     SafetensorsWriter writer(path, {{"a", DType::f32, {3}}});
     writer.write(std::vector<float>(2));
-    EXPECT_TRUE(holds(error_of([&] { writer.commit(); }), "1 values of tensor \"a\" are missing"));
-    EXPECT_TRUE(holds(error_of([&] { writer.write(std::vector<float>(2)); }), "1 values more than its tensors hold"));
+    EXPECT_TRUE(names(error_text([&] { writer.commit(); }), "1 values of tensor \"a\" are missing"));
+    EXPECT_TRUE(names(error_text([&] { writer.write(std::vector<float>(2)); }), "1 values more than its tensors hold"));
   }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }

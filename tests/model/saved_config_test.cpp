@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/test_directory.h"
+#include "tests/support/errors.h"
+#include "tests/support/test_data.h"
 #include "zeepo/base/file.h"
 
 namespace zeepo {
@@ -22,21 +23,21 @@ TEST(SavedConfig, KeepsTheSpelling) {
             "{\n  \"torch_dtype\": \"float16\",\n  \"architectures\": [\n    \"X\"\n  ],\n"
             "  \"model_type\": \"llama\"\n}\n");
   const std::string both = saved_config(R"({"torch_dtype":"a","dtype":"b","model_type":"llama"})", DType::bf16);
-  EXPECT_TRUE(holds(both, "\"torch_dtype\": \"bfloat16\""));
-  EXPECT_TRUE(holds(both, "\"dtype\": \"bfloat16\""));
+  EXPECT_TRUE(names(both, "\"torch_dtype\": \"bfloat16\""));
+  EXPECT_TRUE(names(both, "\"dtype\": \"bfloat16\""));
 }
 
 TEST(SavedConfig, FillsInWhatIsAbsent) {
   for (const char* classes : {"", R"(,"architectures":null)", R"(,"architectures":[])"}) {
     const std::string saved = saved_config(fmt::format(R"({{"model_type":"gpt2"{}}})", classes), DType::f32);
-    EXPECT_TRUE(holds(saved, "\"architectures\": [\n    \"GPT2LMHeadModel\"\n  ]")) << classes;
-    EXPECT_TRUE(holds(saved, "\"dtype\": \"float32\""));
+    EXPECT_TRUE(names(saved, "\"architectures\": [\n    \"GPT2LMHeadModel\"\n  ]")) << classes;
+    EXPECT_TRUE(names(saved, "\"dtype\": \"float32\""));
   }
 }
 
 TEST(SavedConfig, RefusesWhatItCannotSave) {
-  EXPECT_TRUE(holds(error_of([] { saved_config("{}", DType::f32, "c.json"); }), "c.json: model_type: absent"));
-  EXPECT_TRUE(holds(error_of([] { saved_config(R"({"model_type":"gpt2"})", DType::i32); }), "saved in int32"));
+  EXPECT_TRUE(names(error_text([] { saved_config("{}", DType::f32, "c.json"); }), "c.json: model_type: absent"));
+  EXPECT_TRUE(names(error_text([] { saved_config(R"({"model_type":"gpt2"})", DType::i32); }), "saved in int32"));
 }
 
 }  // namespace

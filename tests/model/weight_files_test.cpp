@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/test_directory.h"
+#include "tests/support/errors.h"
+#include "tests/support/test_data.h"
+#include "tests/support/test_directory.h"
 
 namespace zeepo {
 namespace {
@@ -24,17 +26,17 @@ std::string shard_of(std::initializer_list<std::string> names) {
 }
 
 std::string fault_of(const std::string& index) {
-  return error_of([&] { parse_weight_index(index, "index"); });
+  return error_text([&] { parse_weight_index(index, "index"); });
 }
 
 TEST(WeightFiles, OpensOneFile) {
   const WeightFiles weights(golden("qwen3-tiny"));
   EXPECT_EQ(weights.files().size(), 1u);
-  const auto names = weights.names();
-  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+  const auto all = weights.names();
+  EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
   EXPECT_EQ(weights.at("model.layers.1.self_attn.k_norm.weight").shape, (std::vector<std::int64_t>{16}));
   EXPECT_EQ(weights.find("lm_head.weight"), nullptr);
-  EXPECT_TRUE(holds(error_of([&] { weights.at("lm_head.weight"); }), "has no tensor \"lm_head.weight\""));
+  EXPECT_TRUE(names(error_text([&] { weights.at("lm_head.weight"); }), "has no tensor \"lm_head.weight\""));
 }
 
 TEST(WeightFiles, OpensShards) {
@@ -50,11 +52,11 @@ TEST(WeightFiles, OpensShards) {
 TEST(WeightFiles, SaysWhatItLookedFor) {
   const TestDirectory directory;
   EXPECT_FALSE(has_weights(directory.path()));
-  EXPECT_TRUE(holds(error_of([&] { WeightFiles weights(directory.path()); }),
+  EXPECT_TRUE(names(error_text([&] { WeightFiles weights(directory.path()); }),
                     "neither model.safetensors nor model.safetensors.index.json"));
   directory.write("pytorch_model.bin", "");
-  EXPECT_TRUE(holds(error_of([&] { WeightFiles weights(directory.path()); }), "convert it to safetensors"));
-  EXPECT_TRUE(holds(error_of([&] { WeightFiles weights(directory.path() / "none"); }), "no such directory"));
+  EXPECT_TRUE(names(error_text([&] { WeightFiles weights(directory.path()); }), "convert it to safetensors"));
+  EXPECT_TRUE(names(error_text([&] { WeightFiles weights(directory.path() / "none"); }), "no such directory"));
 }
 
 TEST(WeightFiles, PrefersTheSingleFile) {
@@ -65,13 +67,13 @@ TEST(WeightFiles, PrefersTheSingleFile) {
 }
 
 TEST(WeightFiles, RefusesIndexesThatAreWrong) {
-  EXPECT_TRUE(holds(fault_of("[]"), "must be a JSON object"));
-  EXPECT_TRUE(holds(fault_of("{}"), "has no weight_map"));
-  EXPECT_TRUE(holds(fault_of(R"({"weight_map":[]})"), "weight_map is array"));
-  EXPECT_TRUE(holds(fault_of(R"({"weight_map":{}})"), "names no tensor"));
-  EXPECT_TRUE(holds(fault_of(R"({"weight_map":{"a":1}})"), "\"a\" is 1, must be a file name"));
+  EXPECT_TRUE(names(fault_of("[]"), "must be a JSON object"));
+  EXPECT_TRUE(names(fault_of("{}"), "has no weight_map"));
+  EXPECT_TRUE(names(fault_of(R"({"weight_map":[]})"), "weight_map is array"));
+  EXPECT_TRUE(names(fault_of(R"({"weight_map":{}})"), "names no tensor"));
+  EXPECT_TRUE(names(fault_of(R"({"weight_map":{"a":1}})"), "\"a\" is 1, must be a file name"));
   for (const char* name : {"", ".", "..", "../m.safetensors", "/etc/passwd", "d/m.safetensors", "d\\\\m", "m\\u0000"})
-    EXPECT_TRUE(holds(fault_of(fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", name)), "in the same directory"))
+    EXPECT_TRUE(names(fault_of(fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", name)), "in the same directory"))
         << name;
 }
 
@@ -86,23 +88,23 @@ TEST(WeightFiles, ToleratesAnyMetadata) {
 
 TEST(WeightFiles, RefusesShardsThatDoNotMatchTheIndex) {
   const TestDirectory directory;
-  const auto fault = [&] { return error_of([&] { WeightFiles weights(directory.path()); }); };
+  const auto fault = [&] { return error_text([&] { WeightFiles weights(directory.path()); }); };
   directory.write(kIndex, R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
   directory.write("1.safetensors", shard_of({"a"}));
-  EXPECT_TRUE(holds(fault(), "the shard \"2.safetensors\", which is not there"));
+  EXPECT_TRUE(names(fault(), "the shard \"2.safetensors\", which is not there"));
   directory.write("2.safetensors", shard_of({"c"}));
-  EXPECT_TRUE(holds(fault(), "says that \"2.safetensors\" holds tensor \"b\", which it does not"));
+  EXPECT_TRUE(names(fault(), "says that \"2.safetensors\" holds tensor \"b\", which it does not"));
   directory.write("2.safetensors", shard_of({"a", "b"}));
-  EXPECT_TRUE(holds(fault(), "tensor \"a\" is in 1.safetensors and in 2.safetensors"));
+  EXPECT_TRUE(names(fault(), "tensor \"a\" is in 1.safetensors and in 2.safetensors"));
   directory.write("1.safetensors", shard_of({"b"}));
   directory.write("2.safetensors", shard_of({"a"}));
-  EXPECT_TRUE(holds(fault(), "says that \"1.safetensors\" holds tensor \"a\", which it does not"));
+  EXPECT_TRUE(names(fault(), "says that \"1.safetensors\" holds tensor \"a\", which it does not"));
   directory.write("1.safetensors", shard_of({"a", "more"}));
   directory.write("2.safetensors", shard_of({"b"}));
   EXPECT_EQ(WeightFiles(directory.path()).names(), (std::vector<std::string>{"a", "b", "more"}));
   const std::string truncated = shard_of({"b"});
   directory.write("2.safetensors", truncated.substr(0, truncated.size() - 1));
-  EXPECT_TRUE(holds(fault(), "2.safetensors: tensor \"b\""));
+  EXPECT_TRUE(names(fault(), "2.safetensors: tensor \"b\""));
   directory.write(kIndex, R"({"weight_map":{"a":")" + std::string(5000, 'x') + "\"}}");
   EXPECT_LT(fault().size(), 8000u);
 }

@@ -4,8 +4,10 @@
 
 #include <functional>
 
-#include "tests/model/test_directory.h"
+#include "tests/support/errors.h"
 #include "tests/support/hand_loaded.h"
+#include "tests/support/test_data.h"
+#include "tests/support/test_directory.h"
 #include "zeepo/model/safetensors_writer.h"
 
 namespace zeepo {
@@ -103,47 +105,47 @@ std::string error_with(const std::string& model, const std::function<void(Stored
   Stored tensors = read_all(model);
   change(tensors);
   write_model(directory, model, tensors);
-  return error_of([&] { (void)model_from(directory.path()); });
+  return error_text([&] { (void)model_from(directory.path()); });
 }
 
 TEST(WeightNames, MissingTensorsAreNamed) {
   const auto one = error_with("llama-tiny", [](Stored& t) { t.erase("model.layers.1.mlp.up_proj.weight"); });
-  EXPECT_TRUE(holds(one, "missing 1 of"));
-  EXPECT_TRUE(holds(one, "model.layers.1.mlp.up_proj.weight"));
+  EXPECT_TRUE(names(one, "missing 1 of"));
+  EXPECT_TRUE(names(one, "model.layers.1.mlp.up_proj.weight"));
   const auto head = error_with("llama-tiny", [](Stored& t) { t.erase("lm_head.weight"); });
-  EXPECT_TRUE(holds(head, "lm_head.weight"));
+  EXPECT_TRUE(names(head, "lm_head.weight"));
   const auto many = error_with("gpt2-tiny", [](Stored& t) {
     for (const char* name : {"transformer.wte.weight", "transformer.h.0.ln_1.bias", "transformer.h.1.mlp.c_fc.weight",
                              "transformer.ln_f.weight"})
       t.erase(name);
   });
-  EXPECT_TRUE(holds(many, "missing 4 of"));
-  EXPECT_TRUE(holds(many, "and 1 more"));
+  EXPECT_TRUE(names(many, "missing 4 of"));
+  EXPECT_TRUE(names(many, "and 1 more"));
 }
 
 TEST(WeightNames, UnknownTensorsAreNamed) {
   for (const std::string name : {"transformer.h.2.ln_1.weight", "score.weight", "transformer.h.0.attn.c_attn.lora"}) {
     const auto text = error_with("gpt2-tiny", [&](Stored& t) { t.emplace(name, filled({32}, 1)); });
-    EXPECT_TRUE(holds(text, name));
-    EXPECT_TRUE(holds(text, "gpt2"));
+    EXPECT_TRUE(names(text, name));
+    EXPECT_TRUE(names(text, "gpt2"));
   }
   // A head that config.json ties is a copy; one that the model has as its own bias is not.
   EXPECT_TRUE(
-      holds(error_with("qwen2-tiny", [](Stored& t) { t.emplace("lm_head.bias", filled({256}, 1)); }), "lm_head.bias"));
+      names(error_with("qwen2-tiny", [](Stored& t) { t.emplace("lm_head.bias", filled({256}, 1)); }), "lm_head.bias"));
 }
 
 TEST(WeightNames, MisshapenTensorsAreNamedWithBothShapes) {
   const auto text = error_with("gpt2-tiny", [](Stored& t) {
     t.at("transformer.h.1.attn.c_attn.weight") = filled({96, 32}, 1);
   });
-  EXPECT_TRUE(holds(text, "transformer.h.1.attn.c_attn.weight"));
-  EXPECT_TRUE(holds(text, "(96, 32)"));
-  EXPECT_TRUE(holds(text, "(32, 96)"));
+  EXPECT_TRUE(names(text, "transformer.h.1.attn.c_attn.weight"));
+  EXPECT_TRUE(names(text, "(96, 32)"));
+  EXPECT_TRUE(names(text, "(32, 96)"));
   const auto slice = error_with("llama-tiny", [](Stored& t) {
     t.at("model.layers.0.self_attn.k_proj.weight") = filled({32, 32}, 1);
   });
-  EXPECT_TRUE(holds(slice, "model.layers.0.self_attn.k_proj.weight"));
-  EXPECT_TRUE(holds(slice, "(16, 32)"));
+  EXPECT_TRUE(names(slice, "model.layers.0.self_attn.k_proj.weight"));
+  EXPECT_TRUE(names(slice, "(16, 32)"));
 }
 
 }  // namespace

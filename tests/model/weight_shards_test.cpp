@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/model/test_directory.h"
+#include "tests/support/errors.h"
 
 namespace zeepo {
 namespace {
@@ -41,8 +41,8 @@ TEST(WeightShards, AreCutWhereTransformersCuts) {
 }
 
 TEST(WeightShards, WantAPositiveSize) {
-  EXPECT_TRUE(holds(error_of([] { cut({{"a", 4}}, 0); }), "a shard size of 0 bytes"));
-  EXPECT_TRUE(holds(error_of([] { cut_into_shards({{"a", {-4}}}, DType::f32); }), "tensor \"a\""));
+  EXPECT_TRUE(names(error_text([] { cut({{"a", 4}}, 0); }), "a shard size of 0 bytes"));
+  EXPECT_TRUE(names(error_text([] { cut_into_shards({{"a", {-4}}}, DType::f32); }), "tensor \"a\""));
 }
 
 TEST(WeightShards, AreIndexedAsTransformersDoes) {

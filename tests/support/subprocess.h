@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/test_directory.h"
+
 namespace zeepo {
 
 struct Finished {
@@ -36,13 +38,8 @@ inline std::string whole_file(const std::filesystem::path& path) {
 // Runs `program` with these arguments. Its output goes through files beside it, which no pipe's size limits.
 inline Finished run_program(const std::string& program, const std::vector<std::string>& arguments,
                             const Limits& limits = {}) {
-  std::string pattern = (std::filesystem::temp_directory_path() / "zeepo-run-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) {
-    ADD_FAILURE() << "cannot create " << pattern;
-    return {};
-  }
-  const std::filesystem::path directory = pattern;
-  const std::string out = directory / "out", err = directory / "err";
+  const TestDirectory directory;
+  const std::string out = directory.path() / "out", err = directory.path() / "err";
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -65,9 +62,7 @@ inline Finished run_program(const std::string& program, const std::vector<std::s
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  Finished finished{WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), whole_file(out), whole_file(err)};
-  std::filesystem::remove_all(directory);
-  return finished;
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), whole_file(out), whole_file(err)};
 }
 
 }  // namespace zeepo

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "tests/model/test_directory.h"
 #include "tests/support/errors.h"
 #include "tests/support/golden.h"
+#include "tests/support/test_directory.h"
 
 namespace zeepo {
 namespace {

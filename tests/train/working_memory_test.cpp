@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/test_directory.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/comm/threads/threads_world.h"
@@ -26,26 +27,19 @@ std::int64_t width_of(DType dtype) { return static_cast<std::int64_t>(size_of(dt
 class Scratch {
  public:
   explicit Scratch(std::int64_t layers) {
-    std::string pattern = (std::filesystem::temp_directory_path() / "zeepo-memory-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw Error("cannot create {}", pattern);
-    directory_ = pattern;
     const Json config = {{"model_type", "gpt2"}, {"architectures", {"GPT2LMHeadModel"}},
                          {"n_embd", kHidden},    {"n_head", 4},
                          {"n_layer", layers},    {"n_positions", 64},
                          {"vocab_size", kVocab}};
-    std::ofstream(directory_ / "config.json") << config.dump();
+    directory_.write("config.json", config.dump());
     std::vector<std::uint16_t> tokens;
     for (std::size_t i = 0; i < 1000; ++i) tokens.push_back(static_cast<std::uint16_t>(i * i % kVocab));
-    std::ofstream(directory_ / "tokens.bin", std::ios::binary)
-        .write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(2 * tokens.size()));
+    directory_.write("tokens.bin", {reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()});
   }
-  ~Scratch() { std::filesystem::remove_all(directory_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const std::filesystem::path& directory() const { return directory_; }
+  const std::filesystem::path& directory() const { return directory_.path(); }
 
  private:
-  std::filesystem::path directory_;
+  TestDirectory directory_;
 };
 
 struct Peaks {

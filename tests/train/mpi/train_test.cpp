@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/support/subprocess.h"
+#include "tests/support/test_directory.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/comm/threads/threads_world.h"
@@ -42,14 +43,7 @@ struct Record {
 
 class MpiTraining : public ::testing::Test {
  protected:
-  MpiTraining() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "zeepo-mpi-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw Error("cannot create {}", pattern);
-    directory_ = pattern;
-  }
-  ~MpiTraining() override { std::filesystem::remove_all(directory_); }
-
-  std::filesystem::path log() const { return directory_ / "log.jsonl"; }
+  std::filesystem::path log() const { return directory_.path() / "log.jsonl"; }
   Record logged() const {
     std::istringstream lines(read_text(log()));
     Record record;
@@ -136,7 +130,7 @@ class MpiTraining : public ::testing::Test {
   }
 
  private:
-  std::filesystem::path directory_;
+  const TestDirectory directory_;
 };
 
 TEST_F(MpiTraining, OnTwoRanks) {

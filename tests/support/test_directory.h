@@ -1,7 +1,6 @@
 // A directory of its own for one test, removed with all it holds when the test ends.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -36,27 +35,5 @@ class TestDirectory {
  private:
   std::filesystem::path path_;
 };
-
-inline std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / name;
-}
-
-// Runs f, which must throw Error; its text.
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no Error was thrown";
-  return {};
-}
-
-// The text must hold `part`.
-inline ::testing::AssertionResult holds(const std::string& text, std::string_view part) {
-  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "\"" << text << "\" does not hold \"" << part << "\"";
-}
 
 }  // namespace zeepo
