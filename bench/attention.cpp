@@ -2,49 +2,17 @@
 // same run: flops that the mask leaves over flops the peer would have done. Decoding is measured in bytes of keys and
 // values.
 #include <benchmark/benchmark.h>
-#include <cblas.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <vector>
 
+#include "bench/openblas.h"
 #include "zeepo/base/rng.h"
-#include "zeepo/base/thread_pool.h"
 #include "zeepo/kernels/attention.h"
 
 namespace zeepo {
 namespace {
-
-ThreadPool& pool() {
-  static ThreadPool threads(choose_threads(0));
-  return threads;
-}
-
-template <class F>
-double seconds_of(F&& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double peer_flops() {
-  static const double flops = [] {
-    constexpr int n = 2048;
-    const std::vector<float> a(n * n, 0.5f), b(n * n, 0.25f);
-    std::vector<float> c(n * n);
-    openblas_set_num_threads(pool().threads());
-    double best = 1e9;
-    for (int i = 0; i < 12; ++i)
-      best = std::min(best, seconds_of([&] {
-                        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, n, n, 1, a.data(), n, b.data(), n, 0,
-                                    c.data(), n);
-                      }));
-    openblas_set_num_threads(1);
-    return 2.0 * n * n * n / best;
-  }();
-  return flops;
-}
 
 struct Problem {
   std::int64_t batch, queries, keys, heads, kv_heads, dim;

@@ -1,42 +1,15 @@
 // Matrix products of GPT-2 small's training step, as a share of one big fp32 product by OpenBLAS with its own threads,
 // taken in the same run. Products of few rows are measured against reading the weights: bytes per second.
 #include <benchmark/benchmark.h>
-#include <cblas.h>
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
-#include "zeepo/base/thread_pool.h"
+#include "bench/openblas.h"
 #include "zeepo/kernels/matmul.h"
 
 namespace zeepo {
 namespace {
-
-ThreadPool& pool() {
-  static ThreadPool threads(choose_threads(0));
-  return threads;
-}
-
-// Flops per second of the peer: 2048 × 2048 × 2048, the best of several.
-double peer_flops() {
-  static const double flops = [] {
-    constexpr int n = 2048;
-    const std::vector<float> a(n * n, 0.5f), b(n * n, 0.25f);
-    std::vector<float> c(n * n);
-    openblas_set_num_threads(pool().threads());
-    double best = 0;
-    for (int i = 0; i < 12; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, n, n, 1, a.data(), n, b.data(), n, 0, c.data(), n);
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-      best = std::max(best, 2.0 * n * n * n / seconds.count());
-    }
-    openblas_set_num_threads(1);
-    return best;
-  }();
-  return flops;
-}
 
 // Arguments: dtype, m, n, k, transpose a, transpose b, add.
 void product(benchmark::State& state) {
@@ -61,10 +34,7 @@ void product(benchmark::State& state) {
   matmul(stream, a_view, b_view, c_view, options);
   double best = 1e9;
   for (auto _ : state) {
-    const auto start = std::chrono::steady_clock::now();
-    matmul(stream, a_view, b_view, c_view, options);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::min(best, seconds.count());
+    best = std::min(best, seconds_of([&] { matmul(stream, a_view, b_view, c_view, options); }));
   }
   const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / best;
   state.counters["best_GFLOP/s"] = flops * 1e-9;
