@@ -139,7 +139,7 @@ class Translator {
       case 'd':
       case 'D':
       case 's':
-      case 'S': return copy(2);
+      case 'S':
       case 'n':
       case 't':
       case 'r':

@@ -27,7 +27,7 @@ bool has_died(pid_t process) {
 
 }  // namespace
 
-Termination::Termination(std::vector<LocalRank> local_ranks) {
+Termination::Termination(const std::vector<LocalRank>& local_ranks) {
   for (const LocalRank& local : local_ranks)  // ranks in containers of their own are not to be seen
     if (!has_died(local.process)) local_ranks_.push_back(local);
   struct sigaction action {};

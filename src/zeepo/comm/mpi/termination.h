@@ -13,7 +13,7 @@ namespace zeepo {
 
 class Termination {
  public:
-  explicit Termination(std::vector<LocalRank> local_ranks);
+  explicit Termination(const std::vector<LocalRank>& local_ranks);
   ~Termination() { release(); }
   Termination(const Termination&) = delete;
   Termination& operator=(const Termination&) = delete;
