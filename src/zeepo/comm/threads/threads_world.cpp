@@ -47,12 +47,7 @@ void ThreadsWorld::wait_for_calls(int rank, const Call& call) {
                   gone - left_.begin(), rank, describe(call));
   };
   throw_if_alone();
-  if (++arrived_ == size()) {
-    arrived_ = 0;
-    ++meetings_;
-    changed_.notify_all();
-    return;
-  }
+  if (completes_meeting()) return;
   // A meeting that took place counts, even if a rank has failed since: its memory is there until the second wait ends.
   const std::uint64_t before = meetings_;
   while (meetings_ == before) {
@@ -61,14 +56,17 @@ void ThreadsWorld::wait_for_calls(int rank, const Call& call) {
   }
 }
 
+bool ThreadsWorld::completes_meeting() {
+  if (++arrived_ < size()) return false;
+  arrived_ = 0;
+  ++meetings_;
+  changed_.notify_all();
+  return true;
+}
+
 void ThreadsWorld::wait_for_readers() {
   std::unique_lock lock(mutex_);
-  if (++arrived_ == size()) {
-    arrived_ = 0;
-    ++meetings_;
-    changed_.notify_all();
-    return;
-  }
+  if (completes_meeting()) return;
   const std::uint64_t before = meetings_;
   changed_.wait(lock, [&] { return meetings_ != before; });
 }

@@ -43,6 +43,8 @@ class ThreadsWorld {
   void meet(int rank, const Call& call, ConstView view, const std::function<void()>& work);
   void wait_for_calls(int rank, const Call& call);
   void wait_for_readers();
+  // Counts the caller in; true on the last rank to come, which ends the wait of the others. With the mutex held.
+  bool completes_meeting();
   ConstView posted_view(int rank) const { return posted_[static_cast<std::size_t>(rank)].view; }
   void check_same() const;
 
