@@ -74,6 +74,7 @@ TEST_P(IoEngineTest, TakesWorkFromManyThreadsAtOnce) {
   constexpr int kThreads = 4;
   constexpr std::size_t kBytes = 50'000;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   std::vector<int> wrong(kThreads);
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([&, t] {
