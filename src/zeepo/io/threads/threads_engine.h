@@ -1,0 +1,43 @@
+// The engine that works everywhere: each piece is one pread or pwrite of a thread.
+//
+// As many pieces are in flight as there are threads. The destructor waits for all of them.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "zeepo/io/piece.h"
+
+namespace zeepo {
+
+class ThreadsEngine final : public IoEngine {
+ public:
+  // `why` these and not io_uring.
+  ThreadsEngine(const IoOptions& options, std::string why);
+  ~ThreadsEngine() override;
+  ThreadsEngine(const ThreadsEngine&) = delete;
+  ThreadsEngine& operator=(const ThreadsEngine&) = delete;
+
+  std::string name() const override;
+  void register_memory(std::span<std::byte> memory) override;  // of no use here
+  IoCompletion submit(IoDirection direction, std::span<const IoTransfer> transfers) override;
+
+ private:
+  void work();
+  void stop();
+  int call(const IoCall& call) const;
+
+  const IoOptions options_;
+  const std::string why_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Piece> pieces_;
+  bool registered_ = false;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace zeepo

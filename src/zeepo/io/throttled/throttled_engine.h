@@ -1,0 +1,32 @@
+// An engine whose disk is slow: for measuring how much of it the compute hides, on a machine whose own is fast.
+//
+// Reads and writes share one link of the given rate, in the order in which they were submitted: a completion is done no
+// sooner than the link has carried its bytes. Borrows the other engine, which does the work.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+
+#include "zeepo/io/engine.h"
+
+namespace zeepo {
+
+class ThrottledEngine final : public IoEngine {
+ public:
+  // Throws Error unless the rate is more than 0.
+  ThrottledEngine(IoEngine& inner, double bytes_per_second);
+
+  std::string name() const override;
+  void register_memory(std::span<std::byte> memory) override { inner_.register_memory(memory); }
+  IoCompletion submit(IoDirection direction, std::span<const IoTransfer> transfers) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  IoEngine& inner_;
+  const double bytes_per_second_;
+  std::mutex mutex_;
+  Clock::time_point link_free_;
+};
+
+}  // namespace zeepo

@@ -1,0 +1,209 @@
+#include "zeepo/io/uring/uring_engine.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/size.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::size_t kPartBytes = std::size_t{1} << 30;  // the kernel's limit of one registered buffer
+
+}  // namespace
+
+UringEngine::UringEngine(const IoOptions& options) : options_(options) {
+  const auto depth = static_cast<std::size_t>(options.depth);
+  slots_.resize(depth);
+  for (Slot slot = depth; slot > 0; --slot) free_.push_back(slot - 1);
+  event_ = ::eventfd(0, EFD_CLOEXEC);
+  if (event_ < 0) throw Error("io_uring: no event to wait for: {}", std::strerror(errno));
+  if (const int code = ::io_uring_queue_init(static_cast<unsigned>(depth), &ring_, 0); code < 0) {
+    ::close(event_);
+    throw Error("io_uring is refused: {}", std::strerror(-code));
+  }
+  const auto close_all = [this] {
+    ::io_uring_queue_exit(&ring_);
+    ::close(event_);
+  };
+  if (const int code = ::io_uring_register_eventfd(&ring_, event_); code < 0) {
+    close_all();
+    throw Error("io_uring takes no event: {}", std::strerror(-code));
+  }
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error& cause) {
+    close_all();
+    throw Error("io_uring: cannot start a thread: {}", cause.what());
+  }
+}
+
+UringEngine::~UringEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  thread_.join();
+  ::io_uring_queue_exit(&ring_);
+  ::close(event_);
+}
+
+std::string UringEngine::name() const {
+  const std::lock_guard lock(mutex_);
+  return fmt::format("io_uring, {} deep, {}", options_.depth, registration_);
+}
+
+void UringEngine::register_memory(std::span<std::byte> memory) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(register_called_, true)) throw Error("I/O engine: memory can be registered only once");
+  std::vector<iovec> parts;
+  for (std::size_t at = 0; at < memory.size(); at += kPartBytes)
+    parts.push_back({memory.data() + at, std::min(kPartBytes, memory.size() - at)});
+  if (parts.empty()) return;
+  const int code = ::io_uring_register_buffers(&ring_, parts.data(), static_cast<unsigned>(parts.size()));
+  const std::string size = format_size(static_cast<std::int64_t>(memory.size()));
+  if (code < 0) {
+    registration_ = fmt::format("{} of memory not registered: {}{}", size, std::strerror(-code),
+                                code == -ENOMEM ? " (raise the limit of locked memory, ulimit -l)" : "");
+    return;
+  }
+  registered_ = memory;
+  registration_ = fmt::format("{} of memory registered", size);
+}
+
+IoCompletion UringEngine::submit(IoDirection direction, std::span<const IoTransfer> transfers) {
+  auto pieces = cut_into_pieces(direction, transfers, options_.piece_bytes);
+  auto completion = completion_of(pieces);
+  if (pieces.empty()) return completion;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Piece& piece : pieces) new_.push_back(std::move(piece));
+  }
+  wake();
+  return completion;
+}
+
+void UringEngine::wake() {
+  // Cannot fail: the count would have to pass 2^64 first, or the descriptor be closed.
+  const std::uint64_t one = 1;
+  while (::write(event_, &one, sizeof one) < 0 && errno == EINTR) {
+  }
+}
+
+void UringEngine::sleep() {
+  std::uint64_t count = 0;
+  while (::read(event_, &count, sizeof count) < 0 && errno == EINTR) {
+  }
+}
+
+void UringEngine::work() {
+  for (bool more = true; more || in_flight_ > 0 || !prepared_.empty() || !waiting_.empty();) {
+    sleep();
+    reap();
+    more = take_new();
+    while (!waiting_.empty() && !free_.empty() && broken_.empty()) {
+      Piece piece = std::move(waiting_.front());
+      waiting_.pop_front();
+      if (piece.submission->failed()) {
+        piece.submission->finish_piece();
+        continue;
+      }
+      const Slot slot = free_.back();
+      free_.pop_back();
+      slots_[slot] = std::move(piece);
+      prepare(slot);
+    }
+    submit_prepared();
+  }
+}
+
+bool UringEngine::take_new() {
+  const std::lock_guard lock(mutex_);
+  for (Piece& piece : new_) waiting_.push_back(std::move(piece));
+  new_.clear();
+  fixed_ = registered_;
+  return !stopping_;
+}
+
+void UringEngine::reap() {
+  io_uring_cqe* entry = nullptr;
+  while (::io_uring_peek_cqe(&ring_, &entry) == 0) {
+    const auto slot = static_cast<Slot>(entry->user_data);
+    int result = entry->res;
+    ::io_uring_cqe_seen(&ring_, entry);
+    --in_flight_;
+    Piece& piece = slots_[slot];
+    if (options_.faults) result = options_.faults->answer(piece.call, result);
+    const bool unfinished = advance(piece, result);
+    if (unfinished && broken_.empty()) {
+      prepare(slot);
+    } else {
+      if (unfinished) fail(piece, broken_);
+      piece = {};
+      free_.push_back(slot);
+    }
+  }
+}
+
+void UringEngine::prepare(Slot slot) {
+  const IoCall& call = slots_[slot].call;
+  const auto bytes = static_cast<unsigned>(options_.faults ? options_.faults->ask(call) : call.memory.size());
+  const auto offset = static_cast<std::uint64_t>(call.offset);
+  const int file = call.file->descriptor;
+  std::byte* data = call.memory.data();
+  io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // there is one: the ring is as deep as there are slots
+  const bool fixed = data >= fixed_.data() && data + bytes <= fixed_.data() + fixed_.size();
+  const std::size_t at = fixed ? static_cast<std::size_t>(data - fixed_.data()) : 0;
+  const auto part = static_cast<int>(at / kPartBytes);
+  if (fixed && (at + bytes - 1) / kPartBytes == static_cast<std::size_t>(part)) {
+    if (call.direction == IoDirection::read)
+      ::io_uring_prep_read_fixed(entry, file, data, bytes, offset, part);
+    else
+      ::io_uring_prep_write_fixed(entry, file, data, bytes, offset, part);
+  } else {
+    if (call.direction == IoDirection::read)
+      ::io_uring_prep_read(entry, file, data, bytes, offset);
+    else
+      ::io_uring_prep_write(entry, file, data, bytes, offset);
+  }
+  entry->user_data = slot;
+  prepared_.push_back(slot);
+}
+
+void UringEngine::submit_prepared() {
+  for (int refusals = 0; !prepared_.empty() && broken_.empty();) {
+    const int taken = ::io_uring_submit(&ring_);
+    if (taken > 0) {
+      prepared_.erase(prepared_.begin(), prepared_.begin() + taken);
+      in_flight_ += static_cast<std::size_t>(taken);
+      continue;
+    }
+    const bool again = taken == 0 || taken == -EINTR || taken == -EAGAIN || taken == -EBUSY;
+    if (again && in_flight_ > 0) return;  // a completion will wake us, and free what the kernel was short of
+    if (!again || ++refusals == 1000) return give_up(taken);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (!broken_.empty()) give_up(0);
+}
+
+// What the kernel has taken still completes; the rest, and all that comes later, fails.
+void UringEngine::give_up(int cause) {
+  if (broken_.empty()) broken_ = fmt::format("io_uring takes no more requests: {}", std::strerror(-cause));
+  for (const Slot slot : prepared_) {
+    fail(slots_[slot], broken_);
+    slots_[slot] = {};
+  }
+  prepared_.clear();
+  for (const Piece& piece : waiting_) fail(piece, broken_);
+  waiting_.clear();
+}
+
+}  // namespace zeepo
