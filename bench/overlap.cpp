@@ -144,10 +144,10 @@ Timing time_step(Engine& engine, Subject& subject) {
   Timing timing;
   const auto start = Clock::now();
   const CommBytes sent = engine.sent();
-  auto lap = [&, at = start, stalled = engine.stalled_seconds()]() mutable {
-    const double elapsed = seconds_since(at) - (engine.stalled_seconds() - stalled);
+  auto lap = [&, at = start, stalled = engine.stalls().gather]() mutable {
+    const double elapsed = seconds_since(at) - (engine.stalls().gather - stalled);
     at = Clock::now();
-    stalled = engine.stalled_seconds();
+    stalled = engine.stalls().gather;
     return elapsed;
   };
   engine.micro_step([&] {

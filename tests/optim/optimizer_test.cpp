@@ -53,7 +53,7 @@ void expect_agreement(const OptimizerOptions& options) {
     auto grads = weights.to_floats();
     for (std::size_t i = 0; i < grads.size(); ++i) grads[i] -= target[i];
     const Tensor grad = Tensor::from<float>(grads, {kCount});
-    step(options, {{weights.view(), View{}}, grad.view(), views, options.weight_decay}, control.view(), t, 0.05);
+    step(Device::current().compute, options, {{weights.view(), View{}}, grad.view(), views, options.weight_decay}, control.view(), t, 0.05);
     reference.step(options, grads, t, 0.05);
     const auto values = weights.to_floats();
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -88,9 +88,9 @@ TEST(Optimizer, ThePartsDecayStandsInForTheOptions) {
   const Tensor weights = one(2), grad = one(0), first = one(0), second = one(0);
   const Tensor control = Tensor::from<float>(std::vector<float>{0, 1, 0}, {3});
   const std::vector<View> moments{first.view(), second.view()};
-  step({}, {{weights.view(), View{}}, grad.view(), moments, 0}, control.view(), 1, 0.5);
+  step(Device::current().compute, {}, {{weights.view(), View{}}, grad.view(), moments, 0}, control.view(), 1, 0.5);
   EXPECT_EQ(weights.item(), 2);
-  step({}, {{weights.view(), View{}}, grad.view(), moments, 0.5f}, control.view(), 2, 0.5);
+  step(Device::current().compute, {}, {{weights.view(), View{}}, grad.view(), moments, 0.5f}, control.view(), 2, 0.5);
   EXPECT_EQ(weights.item(), 1.5f);
 }
 

@@ -35,7 +35,9 @@ struct ShardedRun {
   int steps = 4;
   double lr = 0.05;
   int poisoned_rank = -1, poisoned_step = -1;  // whose data hold an infinity
-  bool infers = true;                          // after every other step, a pass without a backward pass
+  std::int64_t device_bytes = 1 << 20;
+  LowerTiers::Options lower = {};
+  bool infers = true;  // after every other step, a pass without a backward pass
 };
 
 // What one rank has seen.
@@ -99,7 +101,7 @@ inline void read_all(Engine& engine, std::map<std::string, std::vector<float>>& 
 
 template <class Model>
 ShardedResult train_rank(const ShardedRun& run, Communicator& communicator) {
-  Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
+  Session session({.threads = 1, .device_bytes = run.device_bytes, .lower = run.lower}, communicator);
   Model model;
   Engine engine(model, communicator, run.options);
   engine.load(fill_weights);
@@ -157,8 +159,8 @@ std::vector<ShardedResult> train_ranks(const ShardedRun& run) {
 
 inline void expect_same_bits(const std::vector<ShardedResult>& run, const std::vector<ShardedResult>& reference,
                              const std::string& what) {
-  EXPECT_EQ(run[0].losses, reference[0].losses) << what;
-  EXPECT_EQ(run[0].norms, reference[0].norms) << what;
+  EXPECT_EQ(bits(run[0].losses), bits(reference[0].losses)) << what;
+  EXPECT_EQ(bits(run[0].norms), bits(reference[0].norms)) << what;
   EXPECT_EQ(run[0].hashes, reference[0].hashes) << what;
   EXPECT_EQ(run[0].weights, reference[0].weights) << what;
   for (std::size_t rank = 0; rank < run.size(); ++rank)

@@ -102,7 +102,7 @@ void run(Options options) {
 
   const auto model = make_model(config);
   const WeightFiles files(options.model);
-  Session session({.threads = options.threads, .device_bytes = memory_option(options.memory)});
+  Session session({.threads = options.threads, .device_bytes = memory_option(options.memory).device});
   plan_memory(*model, options, dtype, prompt, session.communicator(),
               static_cast<std::int64_t>(session.memory().budget_bytes()));
   Engine engine(*model, session.communicator(), {.use = Use::infer, .dtype = dtype});
@@ -127,7 +127,6 @@ void run(Options options) {
   const double seconds_per_token = count > 1 ? result.seconds_decode / (count - 1) : 0;
   if (!options.json) {
     fmt::print("\n");
-    std::fflush(stdout);  // before what follows on stderr
     fmt::print(stderr, "{} tokens: first after {:.2f} s, then {:.1f} tokens/s\n", result.ids.size(),
                result.seconds_prefill, seconds_per_token > 0 ? 1 / seconds_per_token : 0.0);
     return;
@@ -139,10 +138,11 @@ void run(Options options) {
   line["seconds_per_token"] = seconds_per_token;
   line["tokens_per_second"] = seconds_per_token > 0 ? 1 / seconds_per_token : 0.0;
   fmt::print("{}\n", line.dump());
-  const nlohmann::ordered_json summary{{"event", "summary"},
-                                       {"params", engine.parameter_count()},
-                                       {"world_size", session.communicator().size()},
-                                       {"ranks", nlohmann::ordered_json::array({rank_report(session, engine.sent())})}};
+  const nlohmann::ordered_json summary{
+      {"event", "summary"},
+      {"params", engine.parameter_count()},
+      {"world_size", session.communicator().size()},
+      {"ranks", nlohmann::ordered_json::array({rank_report(session, engine.sent(), session.lower().carried())})}};
   fmt::print("{}\n", summary.dump());
 }
 

@@ -17,6 +17,7 @@ namespace {
 struct Texts {
   std::string optimizer = "adamw", betas = "0.9,0.95", decay = "all", schedule = "constant", reduce = "each";
   std::string dtype = "fp32", output_dtype, device = "cpu", memory, prefetch = "256MiB", link;
+  std::string offload_param = "none", offload_optimizer = "none", offload_activations = "none", nvme_path;
   bool no_shuffle = false;
 };
 
@@ -40,16 +41,17 @@ void parse_choices(const Texts& texts, TrainOptions& options) {
       choice_option<Reduce>("train: --reduce", texts.reduce, {{"each", Reduce::each}, {"last", Reduce::last}});
 }
 
-// "ranks=100MB/s": bytes a second; 0 where the text is empty.
-double parse_link(const std::string& text) {
-  if (text.empty()) return 0;
-  constexpr std::string_view kRanks = "ranks=", kPerSecond = "/s";
-  if (!text.starts_with(kRanks) || !text.ends_with(kPerSecond))
-    throw UsageError("train: --simulate-link {}: write ranks=SIZE/s, like ranks=100MB/s", text);
-  const auto size = text.substr(kRanks.size(), text.size() - kRanks.size() - kPerSecond.size());
-  const std::int64_t bytes = size_option("train: --simulate-link", size);
-  if (bytes <= 0) throw UsageError("train: --simulate-link {}: must be more than 0", text);
-  return static_cast<double>(bytes);
+// What lives where.
+void parse_placement(const Texts& texts, TrainOptions& options) {
+  options.placement.params = Shares::all_in(place_option("--offload-param", texts.offload_param));
+  options.placement.optimizer = Shares::all_in(place_option("--offload-optimizer", texts.offload_optimizer));
+  options.placement.activations = place_option("--offload-activations", texts.offload_activations);
+  if (!texts.nvme_path.empty())
+    for (const auto& path : split_at_commas(texts.nvme_path)) options.nvme_paths.emplace_back(path);
+  const Budgets budgets = memory_option(texts.memory);
+  options.device_bytes = budgets.device;
+  options.host_bytes = budgets.host;
+  options.nvme_bytes = budgets.nvme;
 }
 
 void add_data_options(CLI::App& command, TrainOptions& options, Texts& texts) {
@@ -87,7 +89,8 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
   command.add_option("--dtype", texts.dtype, "fp32, bf16 or fp16; 16-bit runs keep the fp32 weights")
       ->capture_default_str();
   command.add_option("--device", texts.device)->capture_default_str();
-  command.add_option("--memory", texts.memory, "Budget, as device=4GiB [what the machine has]");
+  command.add_option("--memory", texts.memory,
+                     "Budgets of a rank, as device=4GiB,host=16GiB,nvme=100GiB [what the machine has]");
   command
       .add_option(
           "--stage", options.stage,
@@ -105,12 +108,28 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
       ->capture_default_str();
   command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use; 0: no overlap")
       ->capture_default_str();
-  command.add_option("--simulate-link", texts.link, "A slow link between ranks, as ranks=100MB/s: for measurements");
+  command.add_option("--simulate-link", texts.link,
+                     "Slow links, as ranks=1GB/s,host-device=8GB/s,nvme=500MB/s: for measurements");
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
                    "Keep only each block's input and compute the rest again");
   command.add_option("--log", options.log, "JSON lines, a plan, each step and a summary; - for stdout");
   command.add_option("--output", options.output, "Where to save the trained model, as a Hugging Face directory");
   command.add_option("--output-dtype", texts.output_dtype, "[--dtype]");
+}
+
+void add_offload_options(CLI::App& command, Texts& texts) {
+  command.add_option("--offload-param", texts.offload_param, "Where parameters live between uses: none, host or nvme")
+      ->capture_default_str();
+  command
+      .add_option("--offload-optimizer", texts.offload_optimizer,
+                  "Where the optimizer's state and the gradients live, and are stepped: none, host or nvme")
+      ->capture_default_str();
+  command
+      .add_option("--offload-activations", texts.offload_activations,
+                  "Where block inputs wait for the backward pass (with --activation-checkpointing): none, host or nvme")
+      ->capture_default_str();
+  command.add_option("--nvme-path", texts.nvme_path,
+                     "Directories for files of states, as DIR[,DIR...]: striped over all");
 }
 
 // One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
@@ -136,6 +155,7 @@ void add_train(CLI::App& program) {
   add_data_options(*command, *options, *texts);
   add_optimizer_options(*command, *options, *texts);
   add_machine_options(*command, *options, *texts);
+  add_offload_options(*command, *texts);
   command->footer(
       "Examples: zeepo train --model gpt2 --data book.txt --seq-len 512 --steps 100 --output tuned\n"
       "          mpirun -n 4 zeepo train --stage 3 --model llama --data tokens.bin --steps 100");
@@ -144,11 +164,14 @@ void add_train(CLI::App& program) {
     parse_betas(texts->betas, options->optimizer);
     options->dtype = dtype_option("--dtype", texts->dtype);
     if (!texts->output_dtype.empty()) options->output_dtype = dtype_option("--output-dtype", texts->output_dtype);
-    options->device_bytes = memory_option(texts->memory);
+    parse_placement(*texts, *options);
+    const SimulatedLinks links = links_option(texts->link);
+    options->link_bytes_per_second = links.host_device;
+    options->nvme_bytes_per_second = links.nvme;
     options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
     check_device(texts->device);
     if (texts->no_shuffle) options->order = Order::as_is;
-    train(*options, parse_link(texts->link));
+    train(*options, links.ranks);
   });
 }
 

@@ -21,14 +21,52 @@ std::int64_t size_option(const std::string& option, const std::string& text) {
   }
 }
 
-std::int64_t memory_option(const std::string& text) {
-  if (text.empty()) return 0;
-  constexpr std::string_view kDevice = "device=";
-  if (!text.starts_with(kDevice) || text.find(',') != std::string::npos)
-    throw UsageError("--memory {}: write device=SIZE, like device=4GiB; there are no other tiers yet", text);
-  const std::int64_t bytes = size_option("--memory", text.substr(kDevice.size()));
-  if (bytes <= 0) throw UsageError("--memory {}: must be more than 0", text);
-  return bytes;
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  for (;;) {
+    const std::size_t comma = text.find(',', begin);
+    parts.push_back(text.substr(begin, comma - begin));
+    if (comma == std::string::npos) return parts;
+    begin = comma + 1;
+  }
+}
+
+namespace {
+
+// "a=SIZE,b=SIZE", with `suffix` after each size, into the values of the names; each name once.
+void read_sizes(const std::string& option, const std::string& text, const std::string& suffix,
+                const std::string& example, std::map<std::string, std::int64_t>& values) {
+  for (const auto& part : split_at_commas(text)) {
+    const std::size_t equals = part.find('=');
+    const auto found = values.find(part.substr(0, equals));
+    if (equals == std::string::npos || found == values.end() || !part.ends_with(suffix))
+      throw UsageError("{} {}: \"{}\": write it like {}", option, text, part, example);
+    if (found->second != 0) throw UsageError("{} {}: {} is given twice", option, text, found->first);
+    found->second = size_option(option, part.substr(equals + 1, part.size() - equals - 1 - suffix.size()));
+    if (found->second <= 0) throw UsageError("{} {}: {} must be more than 0", option, text, found->first);
+  }
+}
+
+}  // namespace
+
+Budgets memory_option(const std::string& text) {
+  if (text.empty()) return {};
+  std::map<std::string, std::int64_t> sizes{{"device", 0}, {"host", 0}, {"nvme", 0}};
+  read_sizes("--memory", text, "", "device=4GiB,host=16GiB,nvme=100GiB", sizes);
+  return {sizes["device"], sizes["host"], sizes["nvme"]};
+}
+
+SimulatedLinks links_option(const std::string& text) {
+  if (text.empty()) return {};
+  std::map<std::string, std::int64_t> rates{{"ranks", 0}, {"host-device", 0}, {"nvme", 0}};
+  read_sizes("--simulate-link", text, "/s", "ranks=1GB/s,host-device=8GB/s,nvme=500MB/s", rates);
+  const auto rate = [&](const char* name) { return static_cast<double>(rates[name]); };
+  return {rate("ranks"), rate("host-device"), rate("nvme")};
+}
+
+Place place_option(const std::string& option, const std::string& text) {
+  return choice_option<Place>(option, text, {{"none", Place::device}, {"host", Place::host}, {"nvme", Place::nvme}});
 }
 
 void check_device(const std::string& text) {

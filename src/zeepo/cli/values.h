@@ -8,6 +8,7 @@
 
 #include "zeepo/base/dtype.h"
 #include "zeepo/base/error.h"
+#include "zeepo/memory/tier.h"
 
 namespace zeepo::cli {
 
@@ -23,8 +24,20 @@ T choice_option(const std::string& option, const std::string& text, const std::m
 }
 DType dtype_option(const std::string& option, const std::string& text);
 std::int64_t size_option(const std::string& option, const std::string& text);
-// "device=4GiB": the device budget; 0 where the text is empty. Budgets of other tiers are refused.
-std::int64_t memory_option(const std::string& text);
+// "device=4GiB,host=8GiB,nvme=100GB": budgets in bytes; 0 where none is given.
+struct Budgets {
+  std::int64_t device = 0, host = 0, nvme = 0;
+};
+Budgets memory_option(const std::string& text);
+// "none", "host" or "nvme".
+Place place_option(const std::string& option, const std::string& text);
+// "ranks=1GB/s,host-device=8GB/s,nvme=500MB/s": bytes a second of each link that is to be slow; 0 for the others.
+struct SimulatedLinks {
+  double ranks = 0, host_device = 0, nvme = 0;
+};
+SimulatedLinks links_option(const std::string& text);
+// "A,B,C"
+std::vector<std::string> split_at_commas(const std::string& text);
 // Only the CPU is there yet.
 void check_device(const std::string& text);
 

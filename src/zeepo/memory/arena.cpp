@@ -5,12 +5,13 @@
 
 namespace zeepo {
 
-Arena::Arena(std::size_t capacity_bytes) : capacity_(capacity_bytes / kAlignment * kAlignment) {
+Arena::Arena(std::size_t capacity_bytes, std::size_t alignment)
+    : alignment_(alignment), capacity_(capacity_bytes / alignment * alignment) {
   if (capacity_ > 0) gaps_.emplace(0, capacity_);
 }
 
 std::optional<std::size_t> Arena::take(std::size_t bytes) {
-  const std::size_t size = aligned(bytes);
+  const std::size_t size = aligned(bytes, alignment_);
   if (size == 0) return 0;
   auto best = gaps_.end();
   for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
@@ -25,7 +26,7 @@ std::optional<std::size_t> Arena::take(std::size_t bytes) {
 }
 
 void Arena::give_back(std::size_t offset, std::size_t bytes) {
-  std::size_t size = aligned(bytes);
+  std::size_t size = aligned(bytes, alignment_);
   if (size == 0) return;  // a gap of nothing would stand in the way of a real one
   used_ -= size;
   auto next = gaps_.lower_bound(offset);

@@ -13,11 +13,14 @@ namespace zeepo {
 class Arena {
  public:
   static constexpr std::size_t kAlignment = 256;
-  static constexpr std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-  explicit Arena(std::size_t capacity_bytes);
+  static constexpr std::size_t aligned(std::size_t bytes, std::size_t alignment = kAlignment) {
+    return (bytes + alignment - 1) / alignment * alignment;
+  }
 
-  // Offset of `bytes` (rounded up to kAlignment) now in use; nothing when no gap is large enough.
+  explicit Arena(std::size_t capacity_bytes, std::size_t alignment = kAlignment);
+
+  // Offset of `bytes` (rounded up to the alignment) now in use; nothing when no gap is large enough.
   std::optional<std::size_t> take(std::size_t bytes);
   void give_back(std::size_t offset, std::size_t bytes);
 
@@ -27,7 +30,7 @@ class Arena {
   std::size_t high_water() const { return high_water_; }
 
  private:
-  std::size_t capacity_, used_ = 0, high_water_ = 0;
+  std::size_t alignment_, capacity_, used_ = 0, high_water_ = 0;
   std::map<std::size_t, std::size_t> gaps_;  // offset to size
 };
 

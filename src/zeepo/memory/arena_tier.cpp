@@ -11,8 +11,8 @@
 
 namespace zeepo {
 
-ArenaTier::ArenaTier(std::string name, std::size_t budget_bytes, Backing backing)
-    : Tier(std::move(name)), arena_(budget_bytes) {
+ArenaTier::ArenaTier(std::string name, std::size_t budget_bytes, Backing backing, std::size_t alignment)
+    : Tier(std::move(name)), arena_(budget_bytes, alignment) {
   if (backing == Backing::none || arena_.capacity() == 0) return;
   void* memory =
       ::mmap(nullptr, arena_.capacity(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -12,7 +12,7 @@ class ArenaTier final : public Tier {
   enum class Backing { memory, none };
 
   // Reserves the whole budget as address space; pages come into being when first touched.
-  ArenaTier(std::string name, std::size_t budget_bytes, Backing backing);
+  ArenaTier(std::string name, std::size_t budget_bytes, Backing backing, std::size_t alignment = Arena::kAlignment);
   ~ArenaTier() override;
 
   Block allocate(std::size_t bytes, Kind kind) override;

@@ -27,6 +27,15 @@ std::string describe(const Usage& usage) {
   return text.empty() ? "nothing" : text;
 }
 
+std::string_view name_of(Place place) {
+  switch (place) {
+    case Place::device: return "device";
+    case Place::host: return "host";
+    case Place::nvme: return "nvme";
+  }
+  return "?";
+}
+
 Block::Block(Tier& tier, std::byte* data, std::size_t offset, std::size_t bytes, Kind kind)
     : tier_(&tier), data_(data), offset_(offset), bytes_(bytes), kind_(kind) {}
 

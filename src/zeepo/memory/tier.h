@@ -1,4 +1,4 @@
-// A place for bytes with a budget: device memory now; host memory and NVMe stand behind the same interface.
+// A place for bytes with a budget: device memory, host memory, files.
 //
 // A Block leases bytes in one tier and returns them when destroyed; it must not outlive the tier. Every byte is counted
 // by what it is for. A tier belongs to one rank and is used from that rank's thread.
@@ -22,8 +22,13 @@ struct Usage {
   std::int64_t total = 0;
   std::int64_t operator[](Kind kind) const { return bytes[static_cast<std::size_t>(kind)]; }
 };
-// "params 1.20 MiB, grads 1.20 MiB": the kinds that are not zero, or "nothing".
+// "params 1.20 MiB, grads 1.20 MiB": the kinds that are not zero.
 std::string describe(const Usage& usage);
+
+// Where bytes live, the fastest first.
+enum class Place : std::uint8_t { device, host, nvme };
+inline constexpr std::array kPlaces{Place::device, Place::host, Place::nvme};
+std::string_view name_of(Place place);
 
 class Tier;
 
@@ -35,10 +40,14 @@ class Block {
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;
 
-  // Null in a tier that only counts (a dry pass).
+  bool defined() const { return tier_ != nullptr; }
+  // Null in a tier that only counts (a dry pass), and in files.
   std::byte* data() const { return data_; }
+  // From the start of the tier.
+  std::size_t offset() const { return offset_; }
   std::size_t bytes() const { return bytes_; }
   Kind kind() const { return kind_; }
+  bool in(const Tier& tier) const { return tier_ == &tier; }
 
  private:
   friend class Tier;

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "zeepo/tensor/device.h"
-
 namespace zeepo {
 
 int state_count(const OptimizerOptions& options) {
@@ -11,11 +9,12 @@ int state_count(const OptimizerOptions& options) {
   return 2;
 }
 
-void step(const OptimizerOptions& options, const StepPart& part, ConstView control, std::int64_t step, double lr) {
+void step(Stream& stream, const OptimizerOptions& options, const StepPart& part, ConstView control, std::int64_t step,
+          double lr) {
   if (options.type == OptimizerType::sgd) {
     const SgdOptions sgd_options{static_cast<float>(lr), options.momentum, part.weight_decay, step == 1};
     const View momentum = part.states.empty() ? View{} : part.states[0];
-    launch([&](auto& s) { sgd(s, part.weights, part.grad, momentum, control, sgd_options); });
+    dispatch(stream, [&](auto& s) { sgd(s, part.weights, part.grad, momentum, control, sgd_options); });
     return;
   }
   const auto correction = [step](float beta) {
@@ -29,7 +28,8 @@ void step(const OptimizerOptions& options, const StepPart& part, ConstView contr
                                  .correction1 = correction(options.beta1),
                                  .correction2 = correction(options.beta2),
                                  .decoupled = options.type == OptimizerType::adamw};
-  launch([&](auto& s) { adam(s, part.weights, part.grad, part.states[0], part.states[1], control, adam_options); });
+  dispatch(stream,
+           [&](auto& s) { adam(s, part.weights, part.grad, part.states[0], part.states[1], control, adam_options); });
 }
 
 }  // namespace zeepo

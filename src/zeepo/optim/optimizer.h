@@ -5,7 +5,6 @@
 #include <span>
 
 #include "zeepo/kernels/optimizer.h"
-#include "zeepo/tensor/tensor.h"
 
 namespace zeepo {
 
@@ -21,14 +20,16 @@ struct OptimizerOptions {
 // fp32 arrays kept for each weight: both moments, or the momentum.
 int state_count(const OptimizerOptions& options);
 
-// Steps one contiguous part of a shard. `step` counts the steps taken, this one included; weight_decay stands in for
-// the options' (0 for parts that are not to decay); states are state_count() tensors of the weights' length.
+// Steps one contiguous part of a shard where its memory is: on the device's stream, or on the host's. `step` counts the
+// steps taken, this one included; weight_decay stands in for the options' (0 for parts that are not to decay); states
+// are state_count() tensors of the weights' length.
 struct StepPart {
   Weights weights;
   ConstView grad;
   std::span<const View> states;
   float weight_decay;
 };
-void step(const OptimizerOptions& options, const StepPart& part, ConstView control, std::int64_t step, double lr);
+void step(Stream& stream, const OptimizerOptions& options, const StepPart& part, ConstView control, std::int64_t step,
+          double lr);
 
 }  // namespace zeepo

@@ -12,7 +12,8 @@ Device& Device::current() {
   return *current_device;
 }
 
-DeviceScope::DeviceScope(Stream& compute, Tier& memory) : device_{compute, memory}, outer_(current_device) {
+DeviceScope::DeviceScope(Stream& compute, Tier& memory, LowerTiers* lower)
+    : device_{compute, memory, lower}, outer_(current_device) {
   current_device = &device_;
 }
 

@@ -6,9 +6,12 @@
 
 namespace zeepo {
 
+class LowerTiers;
+
 struct Device {
   Stream& compute;
   Tier& memory;
+  LowerTiers* lower = nullptr;  // what lies below the device, if anything
 
   // The innermost DeviceScope of this thread. Throws Error when there is none.
   static Device& current();
@@ -16,7 +19,7 @@ struct Device {
 
 class DeviceScope {
  public:
-  DeviceScope(Stream& compute, Tier& memory);
+  DeviceScope(Stream& compute, Tier& memory, LowerTiers* lower = nullptr);
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;

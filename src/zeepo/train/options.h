@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "zeepo/data/sampler.h"
 #include "zeepo/optim/schedule.h"
@@ -36,7 +37,11 @@ struct TrainOptions {
   std::int64_t blocks_per_unit = 1;
   double timeout_seconds = 0;  // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
-  std::int64_t device_bytes = 0;  // 0: what the machine has
+  Placement placement;  // of what lives below the device
+  std::vector<std::filesystem::path> nvme_paths;
+  std::int64_t device_bytes = 0, host_bytes = 0;                // budgets; 0: what the machine has
+  std::int64_t nvme_bytes = 0;                                  // the most that files may take; 0: what the run needs
+  double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
 
   std::string log;  // JSON lines: a path, "-" for stdout, empty for none
   std::filesystem::path output;

@@ -44,17 +44,20 @@ void EventLog::write(const nlohmann::ordered_json& event) {
 }
 
 nlohmann::ordered_json to_json(const StepReport& report) {
-  nlohmann::ordered_json event{
-      {"event", "step"},
-      {"step", report.step},
-      {"loss", number(report.result.loss)},
-      {"grad_norm", number(report.result.grad_norm)},
-      {"lr", report.lr},
-      {"tokens", report.tokens},
-      {"seconds", report.seconds},
-      {"tokens_per_second", report.tokens_per_second},
-      {"tflops", report.tflops},
-      {"stall_seconds", {{"gather", report.gather_stall_seconds}, {"host", 0.0}, {"nvme", 0.0}, {"step", 0.0}}}};
+  nlohmann::ordered_json event{{"event", "step"},
+                               {"step", report.step},
+                               {"loss", number(report.result.loss)},
+                               {"grad_norm", number(report.result.grad_norm)},
+                               {"lr", report.lr},
+                               {"tokens", report.tokens},
+                               {"seconds", report.seconds},
+                               {"tokens_per_second", report.tokens_per_second},
+                               {"tflops", report.tflops},
+                               {"stall_seconds",
+                                {{"gather", report.stalls.gather},
+                                 {"host", report.stalls.host},
+                                 {"nvme", report.stalls.nvme},
+                                 {"step", report.stalls.step}}}};
   if (report.result.loss_scale != 1) {
     event["loss_scale"] = report.result.loss_scale;
     event["skipped"] = report.result.skipped;

@@ -29,7 +29,7 @@ struct StepReport {
   std::int64_t step, tokens;
   StepResult result;
   double lr, seconds, tokens_per_second, tflops;
-  double gather_stall_seconds;  // of this rank's compute, for collectives
+  Stalls stalls;  // of this rank's compute
 };
 nlohmann::ordered_json to_json(const StepReport& report);
 

@@ -35,6 +35,21 @@ TokenFile open_data(const TrainOptions& options, const ModelConfig& config) {
   return open_token_data(options.data, config.vocab, tokenizer ? &*tokenizer : nullptr, eos);
 }
 
+// With little host memory buffers are small: all of them together take at most a quarter of the budget each way.
+constexpr std::int64_t kStagingBytes = 4 << 20, kBuffers = 4;
+std::int64_t staging_bytes(std::int64_t host_bytes) {
+  if (host_bytes <= 0) return kStagingBytes;
+  return std::clamp<std::int64_t>(host_bytes / 4 / kBuffers, SwapFile::kPageBytes, kStagingBytes);
+}
+
+std::int64_t piece_elements(std::int64_t host_bytes) {
+  constexpr std::int64_t kBytesAnElement = 16;  // at most: gradient, weight and its remainder, two moments
+  const std::int64_t most = EngineOptions{}.piece_elements, least = Engine::kPieceAlignment;
+  if (host_bytes <= 0) return most;
+  const std::int64_t fitting = host_bytes / 2 / EngineOptions{}.pieces_under_way / kBytesAnElement;
+  return std::clamp(fitting / least * least, least, most);
+}
+
 // Reading a weight is a collective: the ranks that do not write make the same reads as the one that does.
 void join_reads(const std::vector<WeightShard>& shards, const TensorReader& read) {
   std::vector<float> piece;
@@ -121,26 +136,63 @@ EngineOptions Trainer::engine_options() const {
           .accumulation = options_.grad_accum,
           .reduce = options_.reduce,
           .blocks_per_unit = options_.blocks_per_unit,
+          .placement = options_.placement,
+          .piece_elements = piece_elements(options_.host_bytes),
           .clip = options_.clip,
           .activation_checkpointing = options_.activation_checkpointing};
 }
 
+LowerTiers::Options Trainer::lower_options() const {
+  LowerTiers::Options lower{.host_bytes = options_.host_bytes,
+                            .nvme_paths = {},
+                            .nvme_bytes = 0,
+                            .staging_bytes = staging_bytes(options_.host_bytes),
+                            .link_bytes_per_second = options_.link_bytes_per_second,
+                            .nvme_bytes_per_second = options_.nvme_bytes_per_second};
+  if (options_.placement.in_files()) lower.nvme_paths = options_.nvme_paths;
+  return lower;
+}
+
 Trainer::Plan Trainer::plan_memory() {
-  Session session = Session::dry(communicator_);
+  Session session = Session::dry(communicator_, lower_options());
   EngineOptions options = engine_options();
   options.accumulation = std::min<std::int64_t>(options.accumulation, 2);  // the third is as the second
   {
     Engine engine(*model_, session.communicator(), options);
     engine.load(random_weights(options_.seed));  // pieces of weights on their way in and out must fit too
-    session.memory().restart_peak();
+    session.restart_peaks();
     const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
     const Batch blank{std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
     for (int step = 1; step <= 2; ++step) {  // the first is recorded; like all later ones, the second runs ahead
       for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, step, m);
       (void)engine.step(0);
     }
+    engine.settle();
   }
-  return {session.memory().peak(), session.memory().high_water()};
+  Plan plan{};
+  for (const Place place : kPlaces) {
+    const auto i = static_cast<std::size_t>(place);
+    plan.peak[i] = session.peak(place);
+    plan.bytes[i] = session.high_water(place);
+  }
+  return plan;
+}
+
+void Trainer::check_fits(const Plan& plan, const Session& session) const {
+  const auto size = [](std::size_t bytes) { return format_size(static_cast<std::int64_t>(bytes)); };
+  constexpr std::array kWaysOut{
+      "lower --micro-batch or --seq-len, try --activation-checkpointing, or move states away with --offload-optimizer, "
+      "--offload-param or --offload-activations",
+      "move states on to files with --offload-optimizer nvme, --offload-param nvme or --offload-activations nvme, or "
+      "raise --memory host=",
+      "give --nvme-path a larger disk, or raise --memory nvme="};
+  for (const Place place : kPlaces) {
+    const auto i = static_cast<std::size_t>(place);
+    if (plan.bytes[i] <= session.budget_bytes(place)) continue;
+    throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}; {}", size(plan.bytes[i]),
+                name_of(place), describe(plan.peak[i]), size(plan.bytes[i] - session.budget_bytes(place)),
+                size(session.budget_bytes(place)), kWaysOut[i]);
+  }
 }
 
 void Trainer::run() {
@@ -151,28 +203,30 @@ void Trainer::run() {
   const Plan plan = plan_memory();
   announce(plan, log);
 
-  Session session(
-      {.threads = options_.threads, .device_bytes = options_.device_bytes, .ranks_on_node = communicator_.local_size()},
-      communicator_);
-  if (plan.arena_bytes > session.memory().budget_bytes())
-    throw Error(
-        "train: a step needs {} of memory ({}), the budget is {}; lower --micro-batch or --seq-len, or try "
-        "--activation-checkpointing",
-        format_size(static_cast<std::int64_t>(plan.arena_bytes)), describe(plan.peak),
-        format_size(static_cast<std::int64_t>(session.memory().budget_bytes())));
+  LowerTiers::Options lower = lower_options();
+  lower.nvme_bytes = static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(Place::nvme)]);
+  if (options_.nvme_bytes > 0) lower.nvme_bytes = std::min(lower.nvme_bytes, options_.nvme_bytes);
+  Session session({.threads = options_.threads,
+                   .device_bytes = options_.device_bytes,
+                   .ranks_on_node = communicator_.local_size(),
+                   .lower = lower},
+                  communicator_);
+  check_fits(plan, session);
   Engine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
-  session.memory().restart_peak();
+  session.restart_peaks();
 
   StepReport last{};
   {
     Progress progress(options_.steps);
     for (std::int64_t step = 1; step <= options_.steps; ++step) {
       const CommBytes before = engine.sent();
+      const LinkBytes carried = session.lower().carried();
       last = train_step(engine, step);
       last_step_sent_ = {engine.sent().all_gather - before.all_gather,
                          engine.sent().reduce_scatter - before.reduce_scatter,
                          engine.sent().all_reduce - before.all_reduce};
+      last_step_carried_ = session.lower().carried() - carried;
       log.write(to_json(last));
       if (speaks()) progress.step(last);
     }
@@ -212,7 +266,7 @@ void Trainer::micro_step(Engine& engine, const Batch& batch, std::int64_t step, 
 
 StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
-  const double stalled = engine.stalled_seconds();
+  const Stalls stalled = engine.stalls();
   for (std::int64_t m = 0; m < options_.grad_accum; ++m) micro_step(engine, read_batch(step, m), step, m);
   const double lr = learning_rate(options_.schedule, step, options_.steps);
   const StepResult result = engine.step(lr);
@@ -221,13 +275,17 @@ StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
   const std::int64_t tokens = tokens_per_step();
   const double rate = static_cast<double>(tokens) / elapsed.count();
   const double flops_a_token = 6 * static_cast<double>(engine.parameter_count());
-  return {
-      step, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine.stalled_seconds() - stalled};
+  return {step, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine.stalls() - stalled};
 }
 
 void Trainer::announce(const Plan& plan, EventLog& log) const {
   std::int64_t params = 0;
   for (const auto& named : named_parameters(*model_)) params += named.parameter->elements();
+  nlohmann::ordered_json tiers;
+  for (const Place place : kPlaces) {
+    const auto i = static_cast<std::size_t>(place);
+    tiers[std::string(name_of(place))] = {{"bytes", to_json(plan.peak[i])}, {"arena_bytes", plan.bytes[i]}};
+  }
   log.write({{"event", "plan"},
              {"params", params},
              {"dtype", name_of(options_.dtype)},
@@ -236,18 +294,17 @@ void Trainer::announce(const Plan& plan, EventLog& log) const {
              {"world_size", communicator_.size()},
              {"stage", options_.stage},
              {"samples", samples_},
-             {"device", {{"bytes", to_json(plan.peak)}, {"arena_bytes", plan.arena_bytes}}}});
+             {"tiers", tiers}});
   if (!speaks()) return;
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,
              name_of(options_.dtype), options_.steps, tokens_per_step() / options_.seq_len, options_.seq_len);
-  fmt::print(stderr, "memory for a step: {}: {}\n", format_size(static_cast<std::int64_t>(plan.arena_bytes)),
-             describe(plan.peak));
+  fmt::print(stderr, "{}", table_of(plan.peak));
 }
 
 void Trainer::summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const {
   engine.settle();
   auto ranks = nlohmann::ordered_json::array();
-  for (const auto& text : gather_texts(communicator_, rank_report(session, last_step_sent_).dump()))
+  for (const auto& text : gather_texts(communicator_, rank_report(session, last_step_sent_, last_step_carried_).dump()))
     ranks.push_back(nlohmann::ordered_json::parse(text));
   const std::string hash = engine.weights_hash();
   log.write({{"event", "summary"},
@@ -256,7 +313,10 @@ void Trainer::summarise(Engine& engine, Session& session, const StepReport& last
              {"world_size", session.communicator().size()},
              {"weights_hash", hash},
              {"ranks", ranks}});
-  if (speaks()) fmt::print(stderr, "memory used: {}\n", describe(session.memory().peak()));
+  if (!speaks()) return;
+  for (const Place place : kPlaces)
+    if (session.peak(place).total > 0)
+      fmt::print(stderr, "{} memory used: {}\n", name_of(place), describe(session.peak(place)));
 }
 
 void Trainer::save(Engine& engine) const {

@@ -22,12 +22,15 @@ class Trainer {
   struct Batch {
     std::vector<std::int32_t> ids, targets;
   };
+  // What a step needs of each tier.
   struct Plan {
-    Usage peak;               // of the device tier, over a whole step
-    std::size_t arena_bytes;  // what the tier must hold for it
+    std::array<Usage, kPlaces.size()> peak;
+    std::array<std::size_t, kPlaces.size()> bytes;  // gaps included
   };
 
   EngineOptions engine_options() const;
+  LowerTiers::Options lower_options() const;
+  void check_fits(const Plan& plan, const Session& session) const;
   // Two steps with shapes only.
   Plan plan_memory();
   Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
@@ -47,6 +50,7 @@ class Trainer {
   std::optional<TokenFile> data_;
   std::int64_t samples_ = 0;
   CommBytes last_step_sent_;
+  LinkBytes last_step_carried_;
 };
 
 }  // namespace zeepo

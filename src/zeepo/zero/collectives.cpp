@@ -18,9 +18,12 @@ Completion Collectives::run(std::function<void(CpuStream&)> job) {
   return completion;
 }
 
-Completion Collectives::all_gather(ConstView shard, View full, const Label& label) {
+Completion Collectives::all_gather(ConstView shard, View full, const Label& label, std::vector<Completion> after) {
   sent_.all_gather += sent_of(full.bytes(), size());
-  return run([=, this](CpuStream& stream) { communicator_.all_gather(stream, shard, full, label); });
+  return run([=, this](CpuStream& stream) mutable {
+    for (auto& earlier : after) earlier.wait();
+    communicator_.all_gather(stream, shard, full, label);
+  });
 }
 
 Completion Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label) {

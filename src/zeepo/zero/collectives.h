@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "zeepo/base/thread_pool.h"
 #include "zeepo/comm/communicator.h"
@@ -26,7 +27,9 @@ class Collectives {
   int size() const { return communicator_.size(); }
   bool alone() const { return communicator_.size() == 1; }
 
-  [[nodiscard]] Completion all_gather(ConstView shard, View full, const Label& label);
+  // Starts when `after` is done.
+  [[nodiscard]] Completion all_gather(ConstView shard, View full, const Label& label,
+                                      std::vector<Completion> after = {});
   [[nodiscard]] Completion reduce_scatter(ConstView full, View scratch, View shard, const Label& label);
   // These wait.
   void all_reduce(View x, const Label& label);

@@ -2,6 +2,8 @@
 #include "zeepo/zero/engine.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "zeepo/autograd/tape.h"
 #include "zeepo/base/error.h"
@@ -18,41 +20,63 @@ constexpr double kPersistentShare = 0.001;
 
 Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& options)
     : options_(options),
+      lower_(Device::current().lower),
       collectives_(communicator, options.prefetch_bytes > 0 ? Collectives::Overlap::yes : Collectives::Overlap::no),
       plan_(plan_units(model, options.blocks_per_unit)) {
-  if (options.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options.accumulation);
-  if (options.stage < 0 || options.stage > 3) throw Error("engine: stage {}: must be 0, 1, 2 or 3", options.stage);
-  if (options.reduce == Reduce::last && options.stage > 1)
-    throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
-                options.stage);
+  check_options();
   if (options.use == Use::train && options.dtype == DType::f16) loss_scale_ = LossScale(options.loss_scale);
   for (const auto& unit : plan_.units)
     for (const auto& named : unit.parameters) parameter_count_ += named.parameter->elements();
 
   states_.resize(plan_.units.size());
+  slices_of_unit_.resize(plan_.units.size());
   std::vector<bool> visited(plan_.units.size());
   for (const auto& visit : plan_.visits)
     for (const std::size_t unit : visit.units) visited[unit] = true;
   for (std::size_t u = 0; u < visited.size(); ++u)
     if (!visited[u]) always_there_.push_back(u);
+  deal_params_ = std::make_unique<Dealer>(options.placement.params);
+  deal_optimizer_ = std::make_unique<Dealer>(options.placement.optimizer);
   std::int64_t blocks = 0;
   for (std::size_t u = 0; u < plan_.units.size(); ++u) {
     const Unit& unit = plan_.units[u];
-    keep(states_[u], unit, options.stage < 3 || collectives_.alone() || !visited[u] || persistent(unit));
+    UnitState& state = states_[u];
+    keep(state, unit, !visited[u] || persistent(unit));
     place_parameters(u);
-    blocks += norm_blocks(states_[u].own.elements());
+    if (!state.trained) continue;
+    state.first_norm_block = blocks;
+    blocks += norm_blocks(state.own.elements());
   }
+  order_pieces(visited);
+  make_slots();
   planner_ = std::make_unique<PassPlanner>(planner_options());
+  const bool checkpointing = options.activation_checkpointing || options.placement.activations != Place::device;
   for (std::size_t i = 0; i < plan_.visits.size(); ++i) {
     Module& module = *plan_.visits[i].module;
     visits_[&module] = i;
     module.attach(this);
-    module.set_checkpointed(options.activation_checkpointing && module.is_checkpointable());
+    module.set_checkpointed(checkpointing && module.is_checkpointable());
   }
   if (options.use == Use::infer) return;
+  if (options.placement.activations != Place::device)
+    activations_ = std::make_unique<ActivationStore>(*lower_, options.placement.activations);
   loss_ = Tensor({1}, DType::f32, Kind::working);
-  norm_partials_ = Tensor({collectives_.size() * blocks}, DType::f32, Kind::working);
+  norm_partials_ = Tensor({collectives_.size() * std::max<std::int64_t>(blocks, 1)}, DType::f32, Kind::working);
   control_ = Tensor({sizeof(StepControl) / sizeof(float)}, DType::f32, Kind::working);
+}
+
+void Engine::check_options() const {
+  if (options_.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options_.accumulation);
+  if (options_.stage < 0 || options_.stage > 3) throw Error("engine: stage {}: must be 0, 1, 2 or 3", options_.stage);
+  if (options_.reduce == Reduce::last && options_.stage > 1)
+    throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
+                options_.stage);
+  if (options_.piece_elements < 1 || options_.piece_elements % kPieceAlignment != 0)
+    throw Error("engine: pieces of {} elements: must be a multiple of {}", options_.piece_elements, kPieceAlignment);
+  if (options_.pieces_under_way < 1)
+    throw Error("engine: {} pieces under way: must be at least 1", options_.pieces_under_way);
+  if (!lower_ && !options_.placement.on_device())
+    throw Error("engine: nothing lies below the device; make a Session with host memory");
 }
 
 Engine::~Engine() {
@@ -66,28 +90,110 @@ Engine::~Engine() {
       named.parameter->leaf().set_store(nullptr);
       named.parameter->leaf().take();
     }
+  outlast_transfers();  // they work on memory that goes now
 }
+
+// A failure is not told here: either something worse has happened, or every later transfer throws the same.
+void Engine::outlast_transfers() noexcept {
+  try {
+    if (lower_) lower_->drain();
+  } catch (const std::exception&) {
+  }
+}
+
+Stream& Engine::host_stream() const { return lower_ ? lower_->host_stream() : Device::current().compute; }
 
 bool Engine::persistent(const Unit& unit) const {
   const auto share = static_cast<double>(unit.elements) / static_cast<double>(parameter_count_);
   return share * static_cast<double>(plan_.units.size()) <= kPersistentShare;
 }
 
-void Engine::keep(UnitState& state, const Unit& unit, bool params_whole) {
+void Engine::keep(UnitState& state, const Unit& unit, bool stays) {
   state.own = shard_of(unit.elements, collectives_.rank(), collectives_.size(), Unit::kAlignment);
   state.whole = {0, state.own.elements() * collectives_.size()};
-  state.params = zeros(params_whole ? state.whole : state.own, options_.dtype, Kind::params);
-  if (params_whole) state.gathered = state.params.tensor;
-  if (options_.use == Use::infer) return;
-  state.stepped = options_.stage == 0 ? state.whole : state.own;
-  if (options_.dtype == DType::bf16) state.low = zeros(state.stepped, DType::i16, Kind::optimizer);
-  if (options_.dtype == DType::f16) state.low = zeros(state.stepped, DType::f32, Kind::optimizer);
-  for (int i = 0; i < state_count(options_.optimizer); ++i)
-    state.moments.push_back(zeros(state.stepped, DType::f32, Kind::optimizer));
-  const bool grads_whole = options_.stage == 0 || reduces_in_place();
-  state.grads = zeros(grads_whole ? state.whole : state.own, options_.accumulation > 1 ? DType::f32 : options_.dtype,
-                      Kind::grads);
+  if (!stays) state.params_place = deal_params_->next(unit.elements);
+  if (state.params_place != Place::device) {
+    const auto bytes = static_cast<std::size_t>(state.own.elements()) * size_of(options_.dtype);
+    state.params_block = lower_->at(state.params_place).allocate(bytes, Kind::params);
+  } else {
+    const bool whole = stays || collectives_.alone() || !shards_params();
+    state.params = zeros(whole ? state.whole : state.own, options_.dtype, Kind::params);
+    if (whole) state.gathered = state.params.tensor;
+  }
+  state.trained = options_.use == Use::train && std::ranges::any_of(unit.parameters, [](const auto& named) {
+                    return named.parameter->leaf().trainable();
+                  });
+  if (!state.trained) return;
+  const bool below = !options_.placement.optimizer.on_device();
+  state.stepped = options_.stage == 0 && !below && !shards_params() ? state.whole : state.own;
+  if (below)
+    keep_pieces(state);
+  else
+    keep_on_device(state);
   if (sums_locally()) state.local_sum = zeros(state.whole, DType::f32, Kind::grads);
+}
+
+StateLayout Engine::layout(const UnitState& state, Place place) const {
+  const bool apart = (place == Place::device) != (state.params_place == Place::device);
+  return {.dtype = options_.dtype, .holds_param = apart, .moments = state_count(options_.optimizer)};
+}
+
+void Engine::keep_on_device(UnitState& state) {
+  StatePiece piece{.extent = state.stepped, .layout = layout(state, Place::device)};
+  const auto bytes = static_cast<std::int64_t>(piece.layout.bytes(piece.extent.elements()));
+  piece.device = zeros({0, bytes / 2}, DType::i16, Kind::optimizer).tensor;
+  state.pieces.push_back(std::move(piece));
+  const bool whole = state.stepped == state.whole || reduces_in_place(state);
+  state.grads = zeros(whole ? state.whole : state.own, grads_dtype(), Kind::grads);
+}
+
+// Cut where files allow it; gradients stay with their piece.
+void Engine::keep_pieces(UnitState& state) {
+  for (std::int64_t begin = state.own.begin; begin < state.own.end; begin += options_.piece_elements) {
+    const std::int64_t end = std::min(begin + options_.piece_elements, state.own.end);
+    StatePiece piece{.extent = {begin, end}, .place = deal_optimizer_->next(end - begin)};
+    piece.layout = layout(state, piece.place);
+    const std::size_t bytes = piece.layout.bytes(end - begin);
+    const std::size_t grads_bytes = static_cast<std::size_t>(end - begin) * size_of(grads_dtype());
+    if (piece.place == Place::device) {
+      piece.device = zeros({0, static_cast<std::int64_t>(bytes / 2)}, DType::i16, Kind::optimizer).tensor;
+      piece.device_grads = zeros({begin, end}, grads_dtype(), Kind::grads).tensor;
+    } else {
+      piece.block = lower_->at(piece.place).allocate(bytes, Kind::optimizer);
+      piece.grads_block = lower_->at(piece.place).allocate(grads_bytes, Kind::grads);
+    }
+    state.pieces.push_back(std::move(piece));
+  }
+}
+
+// Units that are always there are stepped first: nobody asks for them.
+void Engine::order_pieces(const std::vector<bool>& visited) {
+  below_end_.resize(states_.size());
+  for (const bool visits : {false, true})
+    for (std::size_t u = 0; u < states_.size(); ++u) {
+      if (visited[u] != visits) continue;
+      for (std::size_t i = 0; i < states_[u].pieces.size(); ++i)
+        if (states_[u].pieces[i].place != Place::device) below_.push_back({u, i});
+      below_end_[u] = below_.size();
+    }
+  stepped_below_ = below_.size();
+}
+
+// One buffer holds the largest piece that has anything in files.
+void Engine::make_slots() {
+  if (!options_.placement.in_files()) return;
+  std::size_t largest = 0;
+  for (const PieceRef& ref : below_) {
+    const std::size_t bytes = parts_in_files(ref).bytes;
+    if (bytes > 0) in_files_.push_back(ref);
+    largest = std::max(largest, bytes);
+  }
+  for (const auto& state : states_)  // weights on their way in and out
+    if (state.params_place == Place::nvme) {
+      const auto chunk = static_cast<std::size_t>(std::min(options_.piece_elements, state.own.elements()));
+      largest = std::max(largest, StateSlots::whole_pages(chunk * size_of(options_.dtype)));
+    }
+  if (largest > 0) slots_ = std::make_unique<StateSlots>(*lower_, largest, options_.pieces_under_way);
 }
 
 void Engine::place_parameters(std::size_t u) {
@@ -99,8 +205,9 @@ void Engine::place_parameters(std::size_t u) {
     std::int64_t at = offset;
     for (const auto& [name, shape] : parameter->slices()) {
       const auto full_name = prefix + name;
-      if (!slices_.emplace(full_name, SlicePlace{{full_name, shape, parameter}, {u, at}}).second)
-        throw Error("engine: two parameters are named {}", full_name);
+      const SlicePlace slice{{full_name, shape, parameter}, {u, at}};
+      if (!slices_.emplace(full_name, slice).second) throw Error("engine: two parameters are named {}", full_name);
+      slices_of_unit_[u].push_back(slice);
       at += shape.elements();
     }
   }
@@ -127,20 +234,34 @@ void Engine::show(std::size_t u, bool there) {
 }
 
 void Engine::fetch(std::size_t u) {
+  step_below(below_end_[u]);
   UnitState& state = states_[u];
   if (state.gathered.defined()) return;
   state.gathered = Tensor({state.whole.elements()}, options_.dtype, Kind::working);
-  state.gathering = collectives_.all_gather(state.params.tensor.view(), state.gathered.view(), label("parameters", u));
+  const Tensor own = state.gathered.part(state.own.begin, {state.own.elements()});
+  if (state.params_block.defined()) {
+    state.arriving = lower_->to_device(state.params_block, 0, own.view().data, own.view().bytes(),
+                                       std::exchange(state.parameters_written, {}));
+    state.gathering =
+        collectives_.all_gather(own.view(), state.gathered.view(), label("parameters", u), {state.arriving});
+  } else {
+    state.gathering = collectives_.all_gather(state.params.tensor.view(), state.gathered.view(), label("parameters", u),
+                                              state.parameters_written);
+  }
 }
 
 void Engine::await(std::size_t u) {
-  collectives_.wait(states_[u].gathering);
+  UnitState& state = states_[u];
+  for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
+  if (state.params_block.defined()) lower_->wait(state.arriving, state.params_place);
+  collectives_.wait(state.gathering);
   show(u, true);
 }
 
 void Engine::release(std::size_t u) {
   UnitState& state = states_[u];
   if (state.params_whole() || !state.gathered.defined()) return;
+  state.arriving.wait();
   collectives_.wait(state.gathering);
   show(u, false);
   state.gathered = {};
@@ -203,9 +324,12 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
   Tensor value;
   {
     const TapeScope scope(&tape);
+    std::optional<SaveHookScope> saving;
+    if (activations_) saving.emplace(*activations_);
     value = loss();
   }
   launch([&](auto& s) { sum(s, value.view(), mean, loss_.view(), micro_steps_ > 0); });
+  step_all_below();  // units that this pass does not use must not meet new gradients before their step
   tape.backward(value);
   for (std::size_t u = 0; u < states_.size(); ++u) {
     if (!states_[u].reduced) reduce(u);
@@ -213,6 +337,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
     states_[u].open_visits = 0;
   }
   finish_reduction();
+  finish_leaving();
   end_pass();
 }
 
@@ -226,8 +351,10 @@ void Engine::abandon_step() {
     }
   };
   micro_steps_ = 0;
+  outlast_transfers();
   for (auto& reduction : reductions_) outlast(reduction.done);
   reductions_.clear();
+  leaving_.clear();
   for (std::size_t u = 0; u < states_.size(); ++u) {
     UnitState& state = states_[u];
     outlast(state.gathering);
@@ -246,8 +373,19 @@ CommBytes Engine::sent() const {
   return sent;
 }
 
+Stalls Engine::stalls() const {
+  Stalls stalls{.gather = collectives_.stalled_seconds(), .step = step_seconds_};
+  if (lower_) {
+    stalls.host = lower_->stalled_seconds(Place::host);
+    stalls.nvme = lower_->stalled_seconds(Place::nvme);
+  }
+  return stalls;
+}
+
 void Engine::settle() {
+  step_all_below();
   for (auto& state : states_) {
+    for (auto& written : state.parameters_written) written.wait();
     collectives_.wait(state.gathering);
     collectives_.wait(state.grads_gathering);
   }

@@ -12,17 +12,22 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "zeepo/comm/communicator.h"
+#include "zeepo/memory/lower_tiers.h"
 #include "zeepo/nn/module.h"
 #include "zeepo/nn/weight_source.h"
 #include "zeepo/optim/optimizer.h"
 #include "zeepo/schedule/pass_planner.h"
+#include "zeepo/zero/activation_store.h"
 #include "zeepo/zero/collectives.h"
 #include "zeepo/zero/loss_scale.h"
+#include "zeepo/zero/placement.h"
+#include "zeepo/zero/state_slots.h"
 #include "zeepo/zero/unit.h"
 #include "zeepo/zero/unit_state.h"
 
@@ -47,7 +52,12 @@ struct EngineOptions {
   std::int64_t accumulation = 1;  // micro-steps a step
   Reduce reduce = Reduce::each;
   std::int64_t blocks_per_unit = 1;  // of the model's repeated blocks
-  float clip = 1.0f;                 // 0 or less: no clipping
+  Placement placement = {};          // below the device: in the tiers of the current Device
+  // Elements of the optimizer's state below the device that are read, stepped and written together, and how many of
+  // these may be under way in host memory where they live in files. A multiple of kPieceAlignment.
+  std::int64_t piece_elements = 1 << 22;
+  int pieces_under_way = 4;
+  float clip = 1.0f;  // 0 or less: no clipping
   bool activation_checkpointing = false;
   LossScale::Options loss_scale = {};  // fp16 only
 };
@@ -59,8 +69,20 @@ struct StepResult {
   float loss_scale = 1;  // that the step was computed with
 };
 
+// Seconds that the compute has waited: for collectives, for host memory and files, and for the step of what lives below
+// the device.
+struct Stalls {
+  double gather = 0, host = 0, nvme = 0, step = 0;
+  friend Stalls operator-(const Stalls& a, const Stalls& b) {
+    return {a.gather - b.gather, a.host - b.host, a.nvme - b.nvme, a.step - b.step};
+  }
+};
+
 class Engine final : private VisitHooks, private Leaf::Store {
  public:
+  // Pieces are whole pages of files in every dtype, and whole blocks of the gradient norm.
+  static constexpr std::int64_t kPieceAlignment = 1 << 17;
+
   Engine(Module& model, Communicator& communicator, const EngineOptions& options);
   ~Engine() override;
   Engine(const Engine&) = delete;
@@ -83,30 +105,39 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // After `accumulation` micro-steps: norm, clip, step. Throws Error when a gradient is not finite and there is no loss
   // scale to lower, with the weights as before; and when the loss alone is not finite, after the step.
   StepResult step(double lr);
-  // Returns when nothing is on its way between the ranks: others may then use the communicator.
+  // Returns when every weight is stepped and nothing is on its way: others may then use the communicator.
   void settle();
   // Runs f as one pass without a backward pass.
   void infer(const std::function<void()>& f);
-  // Of all collectives so far: bytes sent, and time that the compute has waited. Parameters gathered by a step for the
-  // next pass count with that pass.
+  // Bytes sent so far. Parameters gathered by a step for the next pass count with that pass.
   CommBytes sent() const;
-  double stalled_seconds() const { return collectives_.stalled_seconds(); }
+  Stalls stalls() const;
 
  private:
   enum PassKind { kTraining, kInference };
-  struct Place {
+  struct UnitPlace {
     std::size_t unit;
     std::int64_t offset;
   };
   struct SlicePlace {
     WeightSlice slice;
-    Place place;
+    UnitPlace place;
   };
-  // A reduction on its way, and the memory it works on.
+  // A reduction on its way, and the memory it works on. `sum` is of earlier micro-steps, come from below the device.
   struct Reduction {
     std::size_t unit;
     Completion done;
-    Tensor pending, scratch, reduced;
+    Tensor pending, scratch, reduced, sum;
+    std::vector<Completion> sum_arriving;
+  };
+  // Gradients on their way down.
+  struct Leaving {
+    Tensor gradients;
+    Completion done;
+    Place place;
+  };
+  struct PieceRef {
+    std::size_t unit, piece;
   };
 
   void before_forward(Module& module) override;
@@ -116,11 +147,18 @@ class Engine final : private VisitHooks, private Leaf::Store {
   Gradient::Target gradient_of(const Leaf& leaf) override;
 
   // Setting up.
-  void keep(UnitState& state, const Unit& unit, bool params_whole);
+  void check_options() const;
+  void keep(UnitState& state, const Unit& unit, bool stays);
+  void keep_on_device(UnitState& state);
+  void keep_pieces(UnitState& state);
+  void order_pieces(const std::vector<bool>& visited);
+  void make_slots();
+  StateLayout layout(const UnitState& state, Place place) const;
+  DType grads_dtype() const { return options_.accumulation > 1 ? DType::f32 : options_.dtype; }
+  bool shards_params() const { return options_.stage == 3 || !options_.placement.params.on_device(); }
   void place_parameters(std::size_t unit);
   PassPlanner::Options planner_options() const;
   bool persistent(const Unit& unit) const;
-  std::vector<float> piece_buffer() const;  // for weights on their way in and out
 
   // Parameters on their way in and out.
   void hold(const PassPlanner::Wanted& wanted);
@@ -132,37 +170,92 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void end_pass();
   void train_pass(const std::function<Tensor()>& loss);
   void abandon_step();
+  void outlast_transfers() noexcept;
+
+  // Weights in and out.
+  struct HostWeights;
+  void load_unit(std::size_t unit, const WeightSource& source, HostWeights& host);
+  void write_chunk(std::size_t unit, const Extent& chunk, HostWeights& host);
+  void read_exact(std::size_t unit, const Extent& range, const Tensor& fp32);
+  const StatePiece* piece_of(const UnitState& state, const Extent& range) const;
+  std::byte* read_into_slot(const Block& block, std::size_t offset, std::size_t bytes, std::size_t slot_offset);
 
   // Gradients.
-  bool reduces_in_place() const;
+  bool reduces_in_place(const UnitState& state) const;
   bool sums_locally() const { return options_.reduce == Reduce::last && options_.accumulation > 1; }
   bool sum_locally(UnitState& state);
+  bool adds_to_sum() const { return options_.accumulation > 1 && micro_steps_ > 0 && !sums_locally(); }
+  Tensor gradient_memory(const Leaf& leaf);
   void clear_padding(std::size_t unit, const Tensor& flat);
   void reduce(std::size_t unit);
   void finish_reduction();
+  bool last_micro_step() const { return micro_steps_ + 1 == options_.accumulation; }
+  void fetch_sum(Reduction& reduction);
+  void keep_in_pieces(UnitState& state, Reduction& reduction);
+  void measure(const UnitState& state, const Tensor& sums, std::int64_t begin);
+  void finish_leaving();
 
-  // The step.
+  // The step: at once where the state is on the device; where it is below, just ahead of the next use of the unit.
+  struct PieceMemory {
+    StateViews states;
+    View param, grads;
+  };
+  struct SlotParts {
+    std::optional<StateSlots::Part> states, params, grads;
+    std::size_t bytes = 0;
+  };
   void compute_norm();
-  void step_unit(std::size_t unit, double lr);
+  void take_control();
+  void step_piece(Stream& stream, std::size_t unit, const Extent& extent, const PieceMemory& memory, ConstView control);
+  void step_on_device(std::size_t unit);
+  PieceMemory on_device(const UnitState& state, const StatePiece& piece) const;
+  void regather(std::size_t unit);
+  bool steps_below(std::size_t unit) const;
+  void begin_steps_below();
+  void step_below(std::size_t end);  // of `below_`
+  void step_all_below() { step_below(below_.size()); }
+  void step_piece_below(const PieceRef& ref);
+  SlotParts parts_in_files(const PieceRef& ref) const;
+  std::size_t params_offset(const UnitState& state, const Extent& extent) const;  // in its params_block
+  void read_ahead();
+  void empty_slots();
+  Stream& host_stream() const;
   Label label(const char* what, std::size_t unit) const;
 
   EngineOptions options_;
+  LowerTiers* lower_;  // null: none in scope
   Collectives collectives_;
   UnitPlan plan_;
   std::vector<UnitState> states_;
   std::vector<std::size_t> always_there_;        // units that no visit names
   std::map<const Module*, std::size_t> visits_;  // index into plan_.visits
-  std::map<const Leaf*, Place> places_;
+  std::map<const Leaf*, UnitPlace> places_;
   std::map<std::string, SlicePlace> slices_;
+  std::vector<std::vector<SlicePlace>> slices_of_unit_;
+  std::unique_ptr<Dealer> deal_params_, deal_optimizer_;
+  std::vector<PieceRef> below_;         // all pieces below the device, in the order of the forward pass
+  std::vector<std::size_t> below_end_;  // of each unit: what of `below_` is stepped before the unit is used
+  std::size_t stepped_below_ = 0;       // of `below_`, in the current step; all of them when it is done
+  std::vector<PieceRef> in_files_;      // those of `below_` that pass through a slot, in the same order
+  // Numbers of slots_: the next to be used, to be read into, to get gradients; the end of the current step.
+  std::int64_t used_slots_ = 0, read_slots_ = 0, read_grads_ = 0, slots_end_ = 0;
+  using SlotContent = StateSlots::Part;
+  std::vector<SlotContent> slot_content_;  // of slot 0, while weights are read out
+  std::unique_ptr<StateSlots> slots_;      // where anything is in files
+  std::unique_ptr<ActivationStore> activations_;
   std::int64_t parameter_count_ = 0;
   std::unique_ptr<PassPlanner> planner_;
   std::deque<Reduction> reductions_;
+  std::vector<Leaving> leaving_;
   std::int64_t sent_early_bytes_ = 0;  // for the next pass
 
   LossScale loss_scale_;
   Tensor loss_, norm_partials_, control_;
-  std::int64_t micro_steps_ = 0;  // done of the current step
-  std::int64_t steps_ = 0;        // taken, skipped ones not counted
+  std::array<float, sizeof(StepControl) / sizeof(float)> host_control_{};  // control_ as last computed
+  double lr_ = 0;                                                          // of the last step
+  double step_seconds_ = 0;                                                // below the device
+  std::int64_t micro_steps_ = 0;                                           // done of the current step
+  std::int64_t steps_ = 0;                                                 // taken, skipped ones not counted
 };
 
 }  // namespace zeepo

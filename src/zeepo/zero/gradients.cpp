@@ -1,4 +1,5 @@
 // The engine's gradients: from the ops into a unit's buffer, reduced over the ranks into this rank's shard.
+#include <algorithm>
 #include <utility>
 
 #include "zeepo/base/error.h"
@@ -10,8 +11,11 @@ namespace zeepo {
 
 // Stages 0 and 1 keep a unit's gradients whole, and a rank alone has nothing to cut: the ops then write where the sum
 // will be. With accumulation the sum is fp32 and stands apart.
-bool Engine::reduces_in_place() const {
-  return options_.accumulation == 1 && (options_.stage < 2 || collectives_.alone());
+bool Engine::reduces_in_place(const UnitState& state) const {
+  return options_.accumulation == 1 && (options_.stage < 2 || collectives_.alone()) &&
+         std::ranges::all_of(state.pieces, [](const auto& piece) {
+           return !piece.grads_block.defined() && !piece.device_grads.defined();
+         });
 }
 
 void Engine::clear_padding(std::size_t u, const Tensor& flat) {
@@ -23,8 +27,10 @@ void Engine::clear_padding(std::size_t u, const Tensor& flat) {
   }
 }
 
-Gradient::Target Engine::gradient_of(const Leaf& leaf) {
-  const Place& place = places_.at(&leaf);
+Gradient::Target Engine::gradient_of(const Leaf& leaf) { return {gradient_memory(leaf), Write::overwrite}; }
+
+Tensor Engine::gradient_memory(const Leaf& leaf) {
+  const UnitPlace& place = places_.at(&leaf);
   UnitState& state = states_[place.unit];
   if (state.reduced)
     throw Error(
@@ -33,10 +39,10 @@ Gradient::Target Engine::gradient_of(const Leaf& leaf) {
         plan_.units[place.unit].name);
   if (!state.pending.defined()) {
     state.pending =
-        reduces_in_place() ? state.grads.tensor : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
+        reduces_in_place(state) ? state.grads.tensor : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
     clear_padding(place.unit, state.pending);
   }
-  return {state.pending.part(place.offset, leaf.shape()), Write::overwrite};
+  return state.pending.part(place.offset, leaf.shape());
 }
 
 // Adds this micro-step's gradients to the rank's own sum; true at the last one, when `pending` holds that sum.
@@ -56,12 +62,16 @@ bool Engine::sum_locally(UnitState& state) {
 
 void Engine::reduce(std::size_t u) {
   UnitState& state = states_[u];
+  if (!state.trained) {
+    state.reduced = true;
+    return;
+  }
   for (const auto& named : plan_.units[u].parameters) {
     Leaf& leaf = named.parameter->leaf();
     if (leaf.written()) {
       leaf.take();
     } else {  // not used in this pass, or frozen
-      const Tensor unused = gradient_of(leaf).tensor;
+      const Tensor unused = gradient_memory(leaf);
       launch([&](auto& s) { fill(s, unused.view(), 0); });
     }
   }
@@ -69,18 +79,37 @@ void Engine::reduce(std::size_t u) {
   if (sums_locally() && !sum_locally(state)) return;
   finish_reduction();  // one at a time on its way: the memory it holds is bounded
 
-  Reduction reduction{.unit = u, .done = {}, .pending = std::exchange(state.pending, {}), .scratch = {}, .reduced = {}};
+  Reduction reduction{};
+  reduction.unit = u;
+  reduction.pending = std::exchange(state.pending, {});
+  fetch_sum(reduction);
   if (collectives_.alone()) {
     reduction.reduced = reduction.pending;
   } else {
-    const bool adds = options_.accumulation > 1 && micro_steps_ > 0 && !sums_locally();
+    const bool adds = adds_to_sum();
     reduction.scratch = Tensor({state.whole.elements()}, options_.dtype, Kind::working);
-    reduction.reduced = adds ? Tensor({state.own.elements()}, DType::f32, Kind::working) : state.grads.of(state.own);
+    if (adds || !state.grads.defined())
+      reduction.reduced = Tensor({state.own.elements()}, adds ? DType::f32 : grads_dtype(), Kind::working);
+    else
+      reduction.reduced = state.grads.of(state.own);
     reduction.done = collectives_.reduce_scatter(reduction.pending.view(), reduction.scratch.view(),
                                                  reduction.reduced.view(), label("gradients", u));
   }
   reductions_.push_back(std::move(reduction));
   if (options_.prefetch_bytes == 0) finish_reduction();
+}
+
+// Sums of earlier micro-steps that live below the device come up to be added to.
+void Engine::fetch_sum(Reduction& reduction) {
+  const UnitState& state = states_[reduction.unit];
+  if (state.grads.defined() || !adds_to_sum()) return;
+  reduction.sum = Tensor({state.own.elements()}, DType::f32, Kind::working);
+  for (const auto& piece : state.pieces) {
+    if (piece.place == Place::device) continue;
+    const Tensor part = reduction.sum.part(piece.extent.begin - state.own.begin, {piece.extent.elements()});
+    reduction.sum_arriving.push_back(
+        lower_->to_device(piece.grads_block, 0, part.view().data, part.view().bytes(), {piece.grads_written}));
+  }
 }
 
 void Engine::finish_reduction() {
@@ -89,18 +118,69 @@ void Engine::finish_reduction() {
   reductions_.pop_front();
   collectives_.wait(reduction.done);
   UnitState& state = states_[reduction.unit];
+  if (!state.grads.defined()) return keep_in_pieces(state, reduction);
   const Tensor sum = state.grads.of(state.own);
   if (options_.accumulation > 1)
     launch([&](auto& s) {
-      if (micro_steps_ > 0 && !sums_locally())
+      if (adds_to_sum())
         add(s, sum.view(), reduction.reduced.view(), sum.view());
       else if (collectives_.alone())
         copy(s, reduction.reduced.view(), sum.view());
     });
+  if (!last_micro_step()) return;
+  measure(state, sum, state.own.begin);
   // Stage 0 steps every weight on every rank: the other ranks' sums come under the backward pass too.
-  if (options_.stage == 0 && !collectives_.alone() && micro_steps_ + 1 == options_.accumulation)
+  if (state.stepped == state.whole && !collectives_.alone())
     state.grads_gathering =
         collectives_.all_gather(sum.view(), state.grads.tensor.view(), label("gradients", reduction.unit));
+}
+
+// Each piece's sum goes where the piece lives.
+void Engine::keep_in_pieces(UnitState& state, Reduction& reduction) {
+  finish_leaving();
+  for (auto& arriving : reduction.sum_arriving) lower_->wait(arriving, Place::host);
+  for (auto& piece : state.pieces) {
+    const auto of_piece = [&](const Tensor& own) {
+      return own.part(piece.extent.begin - state.own.begin, {piece.extent.elements()});
+    };
+    Tensor value = of_piece(reduction.reduced);
+    if (piece.place == Place::device) {
+      const Tensor& sum = piece.device_grads;
+      launch([&](auto& s) {
+        if (adds_to_sum())
+          add(s, sum.view(), value.view(), sum.view());
+        else
+          copy(s, value.view(), sum.view());
+      });
+      value = sum;
+    } else if (adds_to_sum()) {
+      const Tensor sum = of_piece(reduction.sum);
+      launch([&](auto& s) { add(s, sum.view(), value.view(), sum.view()); });
+      value = sum;
+    } else if (value.dtype() != grads_dtype()) {
+      const Tensor widened({value.elements()}, grads_dtype(), Kind::working);
+      launch([&](auto& s) { copy(s, value.view(), widened.view()); });
+      value = widened;
+    }
+    if (last_micro_step()) measure(state, value, piece.extent.begin);
+    if (piece.place == Place::device) continue;
+    Device::current().compute.synchronize();  // what leaves has been computed
+    piece.grads_written = lower_->from_device(value.view().data, piece.grads_block, 0, value.view().bytes());
+    leaving_.push_back({value, piece.grads_written, piece.place});
+  }
+}
+
+// The gradient norm's part of elements [begin, ...) of the unit, whatever becomes of them next.
+void Engine::measure(const UnitState& state, const Tensor& sums, std::int64_t begin) {
+  const std::int64_t blocks = norm_partials_.elements() / collectives_.size();
+  const std::int64_t first = state.first_norm_block + (begin - state.own.begin) / kNormBlock;
+  const Tensor own = norm_partials_.part(collectives_.rank() * blocks + first, {norm_blocks(sums.elements())});
+  launch([&](auto& s) { sum_squares(s, sums.view(), own.view()); });
+}
+
+void Engine::finish_leaving() {
+  for (auto& leaving : leaving_) lower_->wait(leaving.done, leaving.place);
+  leaving_.clear();
 }
 
 }  // namespace zeepo

@@ -11,7 +11,9 @@ namespace zeepo {
 
 // {"params":..,"grads":..,...,"total":..}
 nlohmann::ordered_json to_json(const Usage& usage);
+// Kinds down, tiers across; those that hold nothing are left out.
+std::string table_of(const std::array<Usage, kPlaces.size()>& peaks);
 // One element of the summary's "ranks": peaks by tier and kind, bytes sent, copied, read and written.
-nlohmann::ordered_json rank_report(Session& session, const CommBytes& sent);
+nlohmann::ordered_json rank_report(Session& session, const CommBytes& sent, const LinkBytes& carried);
 
 }  // namespace zeepo

@@ -8,10 +8,14 @@ namespace {
 
 constexpr std::size_t kBoundless = std::size_t{1} << 50;
 
-std::size_t budget(const Session::Options& options) {
-  const std::int64_t bytes =
-      options.device_bytes > 0 ? options.device_bytes : usable_memory_bytes() / options.ranks_on_node;
-  return static_cast<std::size_t>(bytes);
+std::int64_t budget(std::int64_t wanted, const Session::Options& options) {
+  return wanted > 0 ? wanted : usable_memory_bytes() / options.ranks_on_node;
+}
+
+LowerTiers::Options lower_options(const Session::Options& options) {
+  LowerTiers::Options lower = options.lower;
+  lower.host_bytes = budget(lower.host_bytes, options);
+  return lower;
 }
 
 }  // namespace
@@ -22,23 +26,53 @@ Communicator& alone() {
 }
 
 Session::Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory,
-                 Communicator& communicator)
+                 std::unique_ptr<LowerTiers> lower, Communicator& communicator)
     : pool_(std::move(pool)),
       compute_(std::move(compute)),
       memory_(std::move(memory)),
+      lower_(std::move(lower)),
       communicator_(&communicator),
-      scope_(std::make_unique<DeviceScope>(*compute_, *memory_)) {}
+      scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get())) {}
 
 Session::Session(const Options& options, Communicator& communicator)
     : pool_(std::make_unique<ThreadPool>(choose_threads(options.threads, options.ranks_on_node))),
       compute_(std::make_unique<CpuStream>(*pool_)),
-      memory_(std::make_unique<ArenaTier>("device", budget(options), ArenaTier::Backing::memory)),
+      memory_(std::make_unique<ArenaTier>("device", static_cast<std::size_t>(budget(options.device_bytes, options)),
+                                          ArenaTier::Backing::memory)),
+      lower_(std::make_unique<LowerTiers>(lower_options(options), *compute_)),
       communicator_(&communicator),
-      scope_(std::make_unique<DeviceScope>(*compute_, *memory_)) {}
+      scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get())) {}
 
-Session Session::dry(Communicator& communicator) {
-  return Session(nullptr, std::make_unique<DryStream>(),
-                 std::make_unique<ArenaTier>("device", kBoundless, ArenaTier::Backing::none), communicator);
+Session Session::dry(Communicator& communicator, const LowerTiers::Options& lower) {
+  auto compute = std::make_unique<DryStream>();
+  auto memory = std::make_unique<ArenaTier>("device", kBoundless, ArenaTier::Backing::none);
+  auto below = LowerTiers::dry(lower, *compute);
+  return Session(nullptr, std::move(compute), std::move(memory), std::move(below), communicator);
+}
+
+const Usage& Session::peak(Place place) const {
+  static const Usage nothing;
+  if (place == Place::device) return memory_->peak();
+  if (place == Place::host) return lower_->host().peak();
+  return lower_->nvme() ? lower_->nvme()->peak() : nothing;
+}
+
+std::size_t Session::high_water(Place place) const {
+  if (place == Place::device) return memory_->high_water();
+  if (place == Place::host) return lower_->host().high_water();
+  return lower_->nvme() ? lower_->nvme()->high_water() : 0;
+}
+
+std::size_t Session::budget_bytes(Place place) const {
+  if (place == Place::device) return memory_->budget_bytes();
+  if (place == Place::host) return lower_->host().budget_bytes();
+  return lower_->nvme() ? lower_->nvme()->budget_bytes() : 0;
+}
+
+void Session::restart_peaks() {
+  memory_->restart_peak();
+  lower_->host().restart_peak();
+  if (lower_->nvme()) lower_->nvme()->restart_peak();
 }
 
 }  // namespace zeepo

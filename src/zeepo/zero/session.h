@@ -8,6 +8,7 @@
 #include "zeepo/base/thread_pool.h"
 #include "zeepo/comm/communicator.h"
 #include "zeepo/memory/arena_tier.h"
+#include "zeepo/memory/lower_tiers.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -21,25 +22,32 @@ class Session {
     int threads = 0;                // 0: see choose_threads
     std::int64_t device_bytes = 0;  // budget of the device tier; 0: this rank's part of what the machine has
     int ranks_on_node = 1;
+    LowerTiers::Options lower = {};  // host_bytes 0: this rank's part of what the machine has
   };
 
   // A session that computes, alone or as one of several ranks; the communicator is borrowed.
   explicit Session(const Options& options, Communicator& communicator = alone());
   // The same run dry: shapes and addresses, no memory, no arithmetic, nothing sent.
-  static Session dry(Communicator& communicator = alone());
+  static Session dry(Communicator& communicator = alone(), const LowerTiers::Options& lower = {});
 
   ArenaTier& memory() { return *memory_; }
+  LowerTiers& lower() { return *lower_; }
+  const Usage& peak(Place place) const;
+  std::size_t high_water(Place place) const;
+  std::size_t budget_bytes(Place place) const;
+  void restart_peaks();
   Stream& compute() { return *compute_; }
   Communicator& communicator() { return *communicator_; }
   ThreadPool* pool() { return pool_.get(); }  // null in a dry session
 
  private:
   Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory,
-          Communicator& communicator);
+          std::unique_ptr<LowerTiers> lower, Communicator& communicator);
 
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<ArenaTier> memory_;
+  std::unique_ptr<LowerTiers> lower_;
   Communicator* communicator_;
   std::unique_ptr<DeviceScope> scope_;
 };

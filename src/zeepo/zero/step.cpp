@@ -1,6 +1,7 @@
-// The engine's step: one norm over all ranks, then each unit stepped where its optimizer state is.
+// The engine's step: one norm over all ranks, then each piece stepped where its optimizer state is.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "zeepo/base/error.h"
 #include "zeepo/tensor/device.h"
@@ -8,15 +9,10 @@
 
 namespace zeepo {
 
+// The ranks' partial sums are there: each was taken when its gradients were complete.
 void Engine::compute_norm() {
   const std::int64_t blocks = norm_partials_.elements() / collectives_.size();
   const Tensor own = norm_partials_.part(collectives_.rank() * blocks, {blocks});
-  std::int64_t first = 0;
-  for (const auto& state : states_) {
-    const std::int64_t count = norm_blocks(state.own.elements());
-    launch([&](auto& s) { sum_squares(s, state.grads.of(state.own).view(), own.part(first, {count}).view()); });
-    first += count;
-  }
   Completion gathered = collectives_.all_gather(own.view(), norm_partials_.view(), {"gradient norms", 0});
   collectives_.wait(gathered);
   launch([&](auto& s) { finish_norm(s, norm_partials_.view(), loss_scale_.value(), options_.clip, control_.view()); });
@@ -29,24 +25,32 @@ StepResult Engine::step(double lr) {
   collectives_.all_reduce(loss_.view(), {"loss", 0});
   compute_norm();
   ++steps_;
+  lr_ = lr;
+  const bool below = !below_.empty();
+  for (auto& state : states_)
+    for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
   std::vector<bool> wanted_next(states_.size());
   for (const std::size_t u : planner_->begin(kTraining).ahead) wanted_next[u] = true;
-  for (std::size_t u = 0; u < states_.size(); ++u) {
-    UnitState& state = states_[u];
-    collectives_.wait(state.grads_gathering);
-    step_unit(u, lr);
+  const auto fetch_early = [&](std::size_t u) {  // the next pass starts with it
     const std::int64_t sent = collectives_.sent().all_gather;
-    if (wanted_next[u]) fetch(u);  // the next pass starts with it: on its way while later units are stepped
+    if (wanted_next[u]) fetch(u);
     sent_early_bytes_ += collectives_.sent().all_gather - sent;
-    if (!state.params_whole() || state.stepped == state.whole) continue;
-    show(u, false);  // until they are awaited
-    state.gathering = collectives_.all_gather(state.params.of(state.own).view(), state.params.tensor.view(),
-                                              label("stepped parameters", u));
+  };
+  for (std::size_t u = 0; u < states_.size(); ++u) {
+    collectives_.wait(states_[u].grads_gathering);
+    step_on_device(u);
+    if (!steps_below(u)) regather(u);
+    if (!below) fetch_early(u);  // on its way while later units are stepped
+  }
+  take_control();
+  if (below) {
+    begin_steps_below();
+    for (const std::size_t u : always_there_) step_below(below_end_[u]);
+    for (std::size_t u = 0; u < states_.size(); ++u) fetch_early(u);
   }
   for (const std::size_t u : always_there_) await(u);
 
-  const auto control = control_.to_floats();
-  const StepResult result{loss_.item(), control[0], control[2] != 0, loss_scale_.value()};
+  const StepResult result{loss_.item(), host_control_[0], host_control_[2] != 0, loss_scale_.value()};
   if (result.skipped) {
     --steps_;
     if (!loss_scale_.dynamic())
@@ -64,35 +68,65 @@ StepResult Engine::step(double lr) {
   return result;
 }
 
-void Engine::step_unit(std::size_t u, double lr) {
-  const UnitState& state = states_[u];
+void Engine::take_control() { std::ranges::copy(control_.to_floats(), host_control_.begin()); }
+
+// Neighbours that decay alike are stepped together, the padding between them too: it is zero and stays so.
+void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, const PieceMemory& memory,
+                        ConstView control) {
   const auto& parameters = plan_.units[u].parameters;
   const auto decays = [&](const Parameter& p) { return options_.decay == Decay::all || p.shape().rank() >= 2; };
-  const auto step_range = [&](const Extent& range, bool decay) {
-    if (range.empty()) return;
-    std::vector<View> moments;
-    for (const auto& moment : state.moments) moments.push_back(moment.of(range).view());
-    zeepo::step(options_.optimizer,
-                {.weights = state.weights(range),
-                 .grad = state.grads.of(range).view(),
-                 .states = moments,
-                 .weight_decay = decay ? options_.optimizer.weight_decay : 0},
-                control_.view(), steps_, lr);
-  };
-  // Neighbours that decay alike are stepped together, the padding between them too: it is zero and stays so.
   std::size_t first = 0;
   while (first < parameters.size()) {
+    const Parameter& parameter = *parameters[first].parameter;
     std::size_t next = first + 1;
-    const auto alike = [&](std::size_t i) {
-      const Parameter &a = *parameters[first].parameter, &b = *parameters[i].parameter;
-      return decays(a) == decays(b) && a.leaf().trainable() == b.leaf().trainable();
+    const auto alike = [&](const Parameter& other) {
+      return decays(parameter) == decays(other) && parameter.leaf().trainable() == other.leaf().trainable();
     };
-    while (next < parameters.size() && alike(next)) ++next;
-    const std::int64_t end = next < parameters.size() ? parameters[next].offset : state.whole.end;
-    if (parameters[first].parameter->leaf().trainable())
-      step_range(common({parameters[first].offset, end}, state.stepped), decays(*parameters[first].parameter));
+    while (next < parameters.size() && alike(*parameters[next].parameter)) ++next;
+    const std::int64_t end = next < parameters.size() ? parameters[next].offset : states_[u].whole.end;
+    const Extent range = common({parameters[first].offset, end}, extent);
     first = next;
+    if (!parameter.leaf().trainable() || range.empty()) continue;
+    const std::int64_t begin = range.begin - extent.begin, count = range.elements();
+    const StateViews states = memory.states.part(begin, count);
+    zeepo::step(stream, options_.optimizer,
+                {.weights = {part_of(memory.param, begin, count), states.low},
+                 .grad = part_of(memory.grads, begin, count),
+                 .states = states.moments,
+                 .weight_decay = decays(parameter) ? options_.optimizer.weight_decay : 0},
+                control, steps_, lr_);
   }
+}
+
+void Engine::step_on_device(std::size_t u) {
+  UnitState& state = states_[u];
+  for (auto& piece : state.pieces) {
+    if (piece.place != Place::device) continue;
+    PieceMemory memory = on_device(state, piece);
+    memory.grads = piece.device_grads.defined() ? piece.device_grads.view() : state.grads.of(piece.extent).view();
+    step_piece(Device::current().compute, u, piece.extent, memory, control_.view());
+    if (!state.params_block.defined()) continue;
+    Device::current().compute.synchronize();  // what leaves has been computed
+    const std::size_t offset = static_cast<std::size_t>(piece.extent.begin - state.own.begin) * size_of(options_.dtype);
+    state.parameters_written.push_back(
+        lower_->from_device(memory.param.data, state.params_block, offset, memory.param.bytes()));
+  }
+}
+
+Engine::PieceMemory Engine::on_device(const UnitState& state, const StatePiece& piece) const {
+  auto* memory = static_cast<std::byte*>(piece.device.view().data);
+  PieceMemory result{.states = piece.layout.views(memory, piece.extent.elements()), .param = {}, .grads = {}};
+  result.param = piece.layout.holds_param ? result.states.param : state.params.of(piece.extent).view();
+  return result;
+}
+
+// Stages 0 to 2 keep parameters whole: what other ranks have stepped comes from them.
+void Engine::regather(std::size_t u) {
+  UnitState& state = states_[u];
+  if (!state.params_whole() || state.stepped == state.whole || !state.trained) return;
+  show(u, false);  // until they are awaited
+  state.gathering = collectives_.all_gather(state.params.of(state.own).view(), state.params.tensor.view(),
+                                            label("stepped parameters", u), state.parameters_written);
 }
 
 }  // namespace zeepo

@@ -1,7 +1,8 @@
-// What a rank keeps of one unit, and what it holds of it for the moment. The stage decides what is kept whole and what
-// as this rank's shard; nothing else depends on it.
+// What a rank keeps of one unit, and what it holds of it for the moment. Stage and placement decide what is kept whole
+// and what as this rank's shard, and where; nothing else depends on them.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "zeepo/device/worker.h"
@@ -11,7 +12,7 @@
 
 namespace zeepo {
 
-// A flat array over an extent of the unit: all of it, or a shard.
+// A flat array over an extent of the unit on the device: all of it, or a shard.
 struct FlatPart {
   Tensor tensor;
   Extent extent;
@@ -24,24 +25,64 @@ struct FlatPart {
 // Zeros of the current device.
 FlatPart zeros(const Extent& extent, DType dtype, Kind kind);
 
+// Elements [begin, begin + count) of a flat view.
+View part_of(const View& flat, std::int64_t begin, std::int64_t count);
+
+// The optimizer's state of consecutive weights: arrays one after another in one piece of memory.
+struct StateViews {
+  View param;                 // empty where the weights are elsewhere
+  View low;                   // what `param` lacks of the fp32 weight, see kernels/optimizer.h; empty in fp32
+  std::vector<View> moments;  // fp32
+
+  StateViews part(std::int64_t begin, std::int64_t count) const;
+};
+
+struct StateLayout {
+  DType dtype = DType::f32;  // of the parameters
+  bool holds_param = false;
+  int moments = 0;
+
+  std::optional<DType> low() const;
+  std::size_t bytes(std::int64_t elements) const;
+  // Of memory that starts at `memory`; null in a dry pass.
+  StateViews views(std::byte* memory, std::int64_t elements) const;
+};
+
+// A part of what this rank steps. Its state lives in one place; on the device as `device`, else as `block`.
+struct StatePiece {
+  Extent extent;
+  Place place = Place::device;
+  // It holds a copy of the weights where they live on the other side of the link.
+  StateLayout layout = {};
+  Tensor device = {}, device_grads = {};
+  Block block = {},
+        grads_block = {};  // where the unit straddles places or lives below, gradients stay with their piece
+  Completion written = {}, grads_written = {};  // of what was last written to each
+};
+
 struct UnitState {
-  Extent whole, own;              // own: this rank's shard
-  Extent stepped;                 // what this rank steps: where it has the optimizer's state
-  FlatPart params;                // the training dtype
-  FlatPart low;                   // what `params` lacks of the fp32 weight, see kernels/optimizer.h
-  FlatPart grads;                 // reduced and summed over micro-steps
-  std::vector<FlatPart> moments;  // fp32
-  FlatPart local_sum;             // fp32, of this rank's micro-steps, where they are reduced last
+  Extent whole, own;  // own: this rank's shard
+  Extent stepped;     // what this rank steps: where it has the optimizer's state
+  bool trained = false;
 
-  Tensor gathered;             // all parameters, while they are here; the kept ones themselves where kept whole
-  Completion gathering;        // of `gathered`
-  Tensor pending;              // gradients of this micro-step, not yet reduced
-  Completion grads_gathering;  // of all of `grads`, where every rank steps all of them
-  int open_visits = 0;         // forward visits whose backward visit is to come
-  bool reduced = false;        // in this micro-step
+  FlatPart params;     // the training dtype; or, where they live below the device, ...
+  Block params_block;  // ... this rank's shard of them
+  Place params_place = Place::device;
+  FlatPart grads;                     // reduced and summed over micro-steps, where all pieces are on the device
+  std::vector<StatePiece> pieces;     // of `stepped`, in order
+  FlatPart local_sum;                 // fp32, of this rank's micro-steps, where they are reduced last
+  std::int64_t first_norm_block = 0;  // of this rank's
 
-  bool params_whole() const { return params.extent == whole; }
-  Weights weights(const Extent& extent) const;
+  Tensor gathered;       // all parameters, while they are here; the kept ones themselves where kept whole
+  Completion arriving;   // of this rank's shard of `gathered`, from below
+  Completion gathering;  // of `gathered`
+  std::vector<Completion> parameters_written;  // below the device, or from there to `params`
+  Tensor pending;                              // gradients of this micro-step, not yet reduced
+  Completion grads_gathering;                  // of all of `grads`, where every rank steps all of them
+  int open_visits = 0;                         // forward visits whose backward visit is to come
+  bool reduced = false;                        // in this micro-step
+
+  bool params_whole() const { return params.defined() && params.extent == whole; }
 };
 
 }  // namespace zeepo

@@ -1,0 +1,175 @@
+#include "zeepo/memory/lower_tiers.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/pace.h"
+#include "zeepo/io/throttled/throttled_engine.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::size_t kBoundless = std::size_t{1} << 50;
+// Memory that files are read into and written from directly.
+constexpr std::size_t kHostAlignment = 4096;
+
+std::size_t whole_pages(std::size_t bytes) { return Arena::aligned(bytes, SwapTier::kPageBytes); }
+
+}  // namespace
+
+// One direction between the device and what lies below, with two buffers for what comes from files or goes there: one
+// is copied while the other is read or written. Used by one thread, that of its jobs.
+class LowerTiers::Lane {
+ public:
+  Lane(LowerTiers& tiers, std::size_t staging_bytes) : pace_(tiers.options_.link_bytes_per_second) {
+    if (!tiers.nvme_) return;
+    for (auto& buffer : buffers_) buffer = tiers.host_->allocate(staging_bytes, Kind::working);
+  }
+
+  void copy(const void* from, void* to, std::size_t bytes) {
+    pace_.start();
+    std::memcpy(to, from, bytes);
+    pace_.take(bytes);
+  }
+
+  void read(SwapFile& file, std::size_t offset, std::byte* device, std::size_t bytes) {
+    const std::size_t step = buffers_[0].bytes();
+    const auto start = [&](std::size_t at) {
+      return file.read(static_cast<std::int64_t>(offset + at),
+                       buffer(at / step).first(whole_pages(std::min(step, bytes - at))));
+    };
+    IoCompletion next = start(0);
+    for (std::size_t at = 0; at < bytes; at += step) {
+      IoCompletion current = std::move(next);
+      current.wait();
+      if (at + step < bytes) next = start(at + step);
+      copy(buffer(at / step).data(), device + at, std::min(step, bytes - at));
+    }
+  }
+
+  void write(const std::byte* device, SwapFile& file, std::size_t offset, std::size_t bytes) {
+    const std::size_t step = buffers_[0].bytes();
+    std::array<IoCompletion, 2> writing;
+    for (std::size_t at = 0; at < bytes; at += step) {
+      const std::size_t wanted = std::min(step, bytes - at), whole = whole_pages(wanted);
+      IoCompletion& current = writing[at / step % 2];
+      current.wait();
+      const auto to = buffer(at / step);
+      copy(device + at, to.data(), wanted);
+      std::memset(to.data() + wanted, 0, whole - wanted);
+      current = file.write(static_cast<std::int64_t>(offset + at), to.first(whole));
+    }
+    for (auto& last : writing) last.wait();
+  }
+
+ private:
+  std::span<std::byte> buffer(std::size_t i) { return {buffers_[i % 2].data(), buffers_[i % 2].bytes()}; }
+
+  Pace pace_;
+  std::array<Block, 2> buffers_;
+};
+
+LowerTiers::LowerTiers(const Options& options, Stream& host_stream)
+    : LowerTiers(options, host_stream, ArenaTier::Backing::memory) {}
+
+std::unique_ptr<LowerTiers> LowerTiers::dry(const Options& options, Stream& host_stream) {
+  return std::unique_ptr<LowerTiers>(new LowerTiers(options, host_stream, ArenaTier::Backing::none));
+}
+
+LowerTiers::LowerTiers(const Options& options, Stream& host_stream, ArenaTier::Backing backing)
+    : options_(options), host_stream_(host_stream), dry_(backing == ArenaTier::Backing::none) {
+  const auto budget = [&](std::int64_t bytes) { return dry_ ? kBoundless : static_cast<std::size_t>(bytes); };
+  host_ = std::make_unique<ArenaTier>("host", budget(options.host_bytes), backing, kHostAlignment);
+  if (!options.nvme_paths.empty()) {
+    if (!dry_) {
+      engine_ = make_io_engine();
+      if (options.nvme_bytes_per_second > 0)
+        slow_engine_ = std::make_unique<ThrottledEngine>(*engine_, options.nvme_bytes_per_second);
+      file_ =
+          std::make_unique<SwapFile>(slow_engine_ ? *slow_engine_ : *engine_, options.nvme_paths, options.nvme_bytes);
+    }
+    nvme_ = std::make_unique<SwapTier>("nvme", budget(options.nvme_bytes), file_.get());
+  }
+  const auto staging_bytes = whole_pages(static_cast<std::size_t>(options.staging_bytes));
+  up_lane_ = std::make_unique<Lane>(*this, staging_bytes);
+  down_lane_ = std::make_unique<Lane>(*this, staging_bytes);
+}
+
+LowerTiers::~LowerTiers() = default;
+
+Tier& LowerTiers::at(Place place) {
+  if (place == Place::host) return *host_;
+  if (place == Place::nvme && nvme_) return *nvme_;
+  if (place == Place::nvme) throw Error("nvme: no directory to keep files in; give --nvme-path DIR");
+  throw Error("lower tiers: the device is not one of them");
+}
+
+Completion LowerTiers::run(std::unique_ptr<Worker>& worker, std::function<void()> job) {
+  if (!worker) worker = std::make_unique<Worker>();
+  return worker->run(std::move(job));
+}
+
+Completion LowerTiers::to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes,
+                                 std::vector<Completion> after) {
+  if (dry_) return {};
+  carried_.to_device += static_cast<std::int64_t>(bytes);
+  if (!in_files(from))
+    return run(up_, [=, this, data = from.data() + offset]() mutable {
+      for (auto& earlier : after) earlier.wait();
+      up_lane_->copy(data, device, bytes);
+    });
+  carried_.read += static_cast<std::int64_t>(whole_pages(bytes));
+  return run(up_, [=, this, offset = from.offset() + offset]() mutable {
+    for (auto& earlier : after) earlier.wait();
+    up_lane_->read(nvme_->file(), offset, static_cast<std::byte*>(device), bytes);
+  });
+}
+
+Completion LowerTiers::from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes) {
+  if (dry_) return {};
+  carried_.to_host += static_cast<std::int64_t>(bytes);
+  if (!in_files(to)) return run(down_, [=, this, data = to.data() + offset] { down_lane_->copy(device, data, bytes); });
+  carried_.written += static_cast<std::int64_t>(whole_pages(bytes));
+  return run(down_, [=, this, offset = to.offset() + offset] {
+    down_lane_->write(static_cast<const std::byte*>(device), nvme_->file(), offset, bytes);
+  });
+}
+
+Completion LowerTiers::upload(const std::byte* host, void* device, std::size_t bytes) {
+  if (dry_) return {};
+  carried_.to_device += static_cast<std::int64_t>(bytes);
+  return run(up_, [=, this] { up_lane_->copy(host, device, bytes); });
+}
+
+Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
+                            std::vector<Completion> after) {
+  if (dry_) return {};
+  carried_.read += static_cast<std::int64_t>(whole_pages(bytes));
+  return run(reader_, [=, this, at = from.offset() + offset]() mutable {
+    for (auto& earlier : after) earlier.wait();
+    nvme_->file().read(static_cast<std::int64_t>(at), {host, whole_pages(bytes)}).wait();
+  });
+}
+
+Completion LowerTiers::write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes) {
+  if (dry_) return {};
+  carried_.written += static_cast<std::int64_t>(whole_pages(bytes));
+  return run(writer_, [=, this, at = to.offset() + offset] {
+    nvme_->file().write(static_cast<std::int64_t>(at), {host, whole_pages(bytes)}).wait();
+  });
+}
+
+void LowerTiers::drain() {
+  for (auto* worker : {&up_, &reader_, &down_, &writer_})
+    if (*worker) (*worker)->run([] {}).wait();
+}
+
+void LowerTiers::wait(Completion& completion, Place place) {
+  const auto start = std::chrono::steady_clock::now();
+  completion.wait();
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  stalled_seconds_[static_cast<std::size_t>(place)] += waited.count();
+}
+
+}  // namespace zeepo

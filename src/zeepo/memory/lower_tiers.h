@@ -1,0 +1,93 @@
+// What lies below a rank's device: host memory and, where directories are given, files; and the threads that carry
+// bytes up and down between them.
+//
+// Transfers run beside the compute, each direction in the order given. What one works on must live until its Completion
+// has been waited for. All calls come from the rank's thread. A dry one leases addresses and moves nothing.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "zeepo/device/stream.h"
+#include "zeepo/device/worker.h"
+#include "zeepo/io/swap_file.h"
+#include "zeepo/memory/arena_tier.h"
+#include "zeepo/memory/swap_tier.h"
+
+namespace zeepo {
+
+// Bytes carried so far.
+struct LinkBytes {
+  std::int64_t to_device = 0, to_host = 0, read = 0, written = 0;
+  friend LinkBytes operator-(const LinkBytes& a, const LinkBytes& b) {
+    return {a.to_device - b.to_device, a.to_host - b.to_host, a.read - b.read, a.written - b.written};
+  }
+};
+
+class LowerTiers {
+ public:
+  struct Options {
+    std::int64_t host_bytes = 0;                    // the budget
+    std::vector<std::filesystem::path> nvme_paths;  // none: no files
+    std::int64_t nvme_bytes = 0;                    // the size of the files, taken at once
+    std::int64_t staging_bytes = 4 << 20;  // of each buffer between a device and files, of which there are four
+    double link_bytes_per_second = 0;      // a simulated link to the device, each way; 0: as fast as it goes
+    double nvme_bytes_per_second = 0;      // simulated files
+  };
+
+  // Work on host memory is done on `host_stream`.
+  LowerTiers(const Options& options, Stream& host_stream);
+  // Addresses without memory or files behind them, without end.
+  static std::unique_ptr<LowerTiers> dry(const Options& options, Stream& host_stream);
+  ~LowerTiers();
+
+  // Throws Error for nvme without directories, and for the device.
+  Tier& at(Place place);
+  ArenaTier& host() { return *host_; }
+  SwapTier* nvme() { return nvme_.get(); }
+  Stream& host_stream() { return host_stream_; }
+
+  // `bytes` of a block from `offset` on, to device memory or from it. A transfer up starts when `after` is done.
+  [[nodiscard]] Completion to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes,
+                                     std::vector<Completion> after = {});
+  [[nodiscard]] Completion from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes);
+  // A block in files to host memory or from it; in whole pages, however many of their bytes are wanted.
+  [[nodiscard]] Completion read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
+                                std::vector<Completion> after = {});
+  [[nodiscard]] Completion write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes);
+  // Host memory to device memory.
+  [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes);
+
+  // Waits until nothing is on its way.
+  void drain();
+  // Waits for a completion, counting the time as stalled on `place`.
+  void wait(Completion& completion, Place place);
+  double stalled_seconds(Place place) const { return stalled_seconds_[static_cast<std::size_t>(place)]; }
+  const LinkBytes& carried() const { return carried_; }
+
+ private:
+  LowerTiers(const Options& options, Stream& host_stream, ArenaTier::Backing backing);
+  [[nodiscard]] Completion run(std::unique_ptr<Worker>& worker, std::function<void()> job);
+  bool in_files(const Block& block) const { return nvme_ && block.in(*nvme_); }
+
+  class Lane;
+  Options options_;
+  Stream& host_stream_;
+  bool dry_;
+  std::unique_ptr<ArenaTier> host_;
+  std::unique_ptr<IoEngine> engine_, slow_engine_;
+  std::unique_ptr<SwapFile> file_;
+  std::unique_ptr<SwapTier> nvme_;
+  std::array<double, kPlaces.size()> stalled_seconds_{};
+  LinkBytes carried_;
+  std::unique_ptr<Lane> up_lane_, down_lane_;
+  // Last: their jobs use what stands above, and those of a later one wait for those of an earlier one. Made when first
+  // used.
+  std::unique_ptr<Worker> writer_, down_, reader_, up_;
+};
+
+}  // namespace zeepo

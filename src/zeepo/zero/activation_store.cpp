@@ -1,0 +1,75 @@
+#include "zeepo/zero/activation_store.h"
+
+#include "zeepo/tensor/device.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::size_t kLeavingAtOnce = 2;
+
+}  // namespace
+
+struct ActivationStore::Entry {
+  explicit Entry(LowerTiers& all) : tiers(all) {}
+  // Blocks and tensors are not given back under a running transfer.
+  ~Entry() {
+    try {
+      leaving.wait();
+      arriving.wait();
+    } catch (...) {  // nobody needs the value any more
+    }
+  }
+
+  LowerTiers& tiers;
+  Shape shape;
+  DType dtype = DType::f32;
+  Block block;
+  Tensor value;  // while it leaves, and when it is back
+  Completion leaving, arriving;
+  bool left = false, back = false;
+  std::weak_ptr<Entry> before;  // saved just before this one
+};
+
+Saved ActivationStore::save(const Tensor& value) {
+  if (value.view().bytes() < kLeastBytes) return [kept = value.detached()] { return kept; };
+  auto entry = std::make_shared<Entry>(tiers_);
+  entry->shape = value.shape();
+  entry->dtype = value.dtype();
+  entry->block = tiers_.at(place_).allocate(value.view().bytes(), Kind::activations);
+  entry->value = value.detached();
+  Device::current().compute.synchronize();  // what leaves has been computed
+  entry->leaving = tiers_.from_device(value.view().data, entry->block, 0, value.view().bytes());
+  entry->before = last_;
+  last_ = entry;
+  leaving_.push_back(entry);
+  while (leaving_.size() > kLeavingAtOnce) {
+    if (const auto oldest = leaving_.front().lock()) let_go(*oldest);
+    leaving_.pop_front();
+  }
+  return [this, entry] { return bring_back(entry); };
+}
+
+// The value's place on the device is free for others.
+void ActivationStore::let_go(Entry& entry) {
+  if (entry.left) return;
+  tiers_.wait(entry.leaving, place_);
+  entry.left = true;
+  if (!entry.back) entry.value = {};
+}
+
+void ActivationStore::start(Entry& entry) {
+  if (entry.back) return;
+  entry.back = true;
+  if (!entry.left) return;  // it never went
+  entry.value = Tensor(entry.shape, entry.dtype);
+  entry.arriving = tiers_.to_device(entry.block, 0, entry.value.view().data, entry.value.view().bytes());
+}
+
+Tensor ActivationStore::bring_back(const std::shared_ptr<Entry>& entry) {
+  start(*entry);
+  if (const auto next = entry->before.lock()) start(*next);
+  tiers_.wait(entry->arriving, place_);
+  return entry->value;
+}
+
+}  // namespace zeepo

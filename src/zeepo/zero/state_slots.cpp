@@ -1,0 +1,55 @@
+#include "zeepo/zero/state_slots.h"
+
+#include <utility>
+
+namespace zeepo {
+namespace {
+
+std::byte* at(const Block& memory, std::size_t offset) { return memory.data() ? memory.data() + offset : nullptr; }
+
+}  // namespace
+
+StateSlots::StateSlots(LowerTiers& tiers, std::size_t slot_bytes, int count)
+    : tiers_(tiers), slots_(static_cast<std::size_t>(count)) {
+  for (auto& slot : slots_) slot.memory = tiers.host().allocate(slot_bytes, Kind::working);
+}
+
+StateSlots::~StateSlots() {
+  try {
+    drain();
+  } catch (...) {  // whoever needed the bytes has been told
+  }
+}
+
+void StateSlots::read(std::int64_t n, const Part& part, const Completion& after) {
+  Slot& to = slot(n);
+  auto waits = std::exchange(to.leaving, {});
+  waits.push_back(after);
+  // Reads are done in order: the last one's completion stands for all.
+  to.reading = tiers_.read(*part.block, part.offset, at(to.memory, part.at), part.bytes, std::move(waits));
+}
+
+std::byte* StateSlots::use(std::int64_t n) {
+  Slot& used = slot(n);
+  tiers_.wait(used.reading, Place::nvme);
+  return used.memory.data();
+}
+
+Completion StateSlots::write(std::int64_t n, const Part& part) {
+  Slot& from = slot(n);
+  Completion done = tiers_.write(at(from.memory, part.at), *part.block, part.offset, part.bytes);
+  from.leaving.push_back(done);
+  return done;
+}
+
+void StateSlots::hold(std::int64_t n, Completion until) { slot(n).leaving.push_back(std::move(until)); }
+
+void StateSlots::drain() {
+  for (auto& slot : slots_) {
+    slot.reading.wait();
+    for (auto& leaving : slot.leaving) leaving.wait();
+    slot.leaving.clear();
+  }
+}
+
+}  // namespace zeepo

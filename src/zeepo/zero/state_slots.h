@@ -1,0 +1,56 @@
+// Host buffers that states which live in files pass through in a fixed order, again and again: read ahead, used,
+// written behind.
+//
+// The order is that of numbers 0, 1, 2, ...; number n uses buffer n modulo their count. Nothing here waits for a disk
+// but use(). All calls come from the rank's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "zeepo/memory/lower_tiers.h"
+
+namespace zeepo {
+
+class StateSlots {
+ public:
+  // [offset, offset + bytes) of a block in files, which is at byte `at` of the buffer; whole pages.
+  struct Part {
+    const Block* block;
+    std::size_t offset, bytes, at;
+    friend bool operator==(const Part&, const Part&) = default;
+  };
+  static std::size_t whole_pages(std::size_t bytes) { return Arena::aligned(bytes, SwapTier::kPageBytes); }
+
+  StateSlots(LowerTiers& tiers, std::size_t slot_bytes, int count);
+  // Waits for what is on its way.
+  ~StateSlots();
+
+  std::size_t slot_bytes() const { return slots_[0].memory.bytes(); }
+  // Whether number n has, or could have, a buffer before number `used` is done with.
+  bool in_reach(std::int64_t n, std::int64_t used) const { return n < used + static_cast<std::int64_t>(slots_.size()); }
+  // Starts reading into the buffer of number n, once what is in it has been written and `after` is done.
+  void read(std::int64_t n, const Part& part, const Completion& after);
+  // The buffer, when all that was asked for is in it. Null in a dry pass.
+  std::byte* use(std::int64_t n);
+  // Starts writing what is in it.
+  [[nodiscard]] Completion write(std::int64_t n, const Part& part);
+  // The buffer is read from by something else too until this is done.
+  void hold(std::int64_t n, Completion until);
+  // Waits until nothing is on its way: the buffers are free for any use.
+  void drain();
+
+ private:
+  struct Slot {
+    Block memory;
+    Completion reading;
+    std::vector<Completion> leaving;
+  };
+  Slot& slot(std::int64_t n) { return slots_[static_cast<std::size_t>(n) % slots_.size()]; }
+
+  LowerTiers& tiers_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace zeepo

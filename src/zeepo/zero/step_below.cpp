@@ -1,0 +1,128 @@
+// The engine's step of what lives below the device: on the host, piece by piece in the order of the next forward pass
+// and just ahead of it. Pieces in files are read ahead of their step and written behind it.
+#include <algorithm>
+#include <chrono>
+
+#include "zeepo/tensor/device.h"
+#include "zeepo/zero/engine.h"
+
+namespace zeepo {
+namespace {
+
+std::byte* at(std::byte* memory, std::size_t offset) { return memory ? memory + offset : nullptr; }
+
+}  // namespace
+
+// What of a piece is in files, and where in a slot it goes.
+Engine::SlotParts Engine::parts_in_files(const PieceRef& ref) const {
+  const UnitState& state = states_[ref.unit];
+  const StatePiece& piece = state.pieces[ref.piece];
+  SlotParts parts;
+  std::size_t end = 0;
+  const auto part = [&](const Block& block, std::size_t offset, std::size_t bytes) {
+    const StateSlots::Part result{&block, offset, bytes, end};
+    end += StateSlots::whole_pages(bytes);
+    return result;
+  };
+  const auto elements = static_cast<std::size_t>(piece.extent.elements());
+  if (piece.place == Place::nvme) parts.states = part(piece.block, 0, piece.block.bytes());
+  if (!piece.layout.holds_param && state.params_place == Place::nvme)
+    parts.params = part(state.params_block, params_offset(state, piece.extent), elements * size_of(options_.dtype));
+  if (piece.place == Place::nvme) parts.grads = part(piece.grads_block, 0, piece.grads_block.bytes());
+  parts.bytes = end;
+  return parts;
+}
+
+std::size_t Engine::params_offset(const UnitState& state, const Extent& extent) const {
+  return static_cast<std::size_t>(extent.begin - state.own.begin) * size_of(options_.dtype);
+}
+
+bool Engine::steps_below(std::size_t u) const {
+  for (const auto& piece : states_[u].pieces)
+    if (piece.place != Place::device) return true;
+  return false;
+}
+
+void Engine::begin_steps_below() {
+  if (host_control_[2] != 0) return;  // skipped
+  stepped_below_ = 0;
+  slots_end_ = used_slots_ + static_cast<std::int64_t>(in_files_.size());
+  read_ahead();
+}
+
+// States of the next pieces come into all free slots, those of the next step's first ones too, while this step's are
+// used up. Gradients come once they are complete.
+void Engine::read_ahead() {
+  if (!slots_) return;
+  const auto cycle = static_cast<std::int64_t>(in_files_.size());
+  const auto piece_of = [&](std::int64_t n) { return in_files_[static_cast<std::size_t>(n % cycle)]; };
+  for (; read_slots_ < used_slots_ + cycle && slots_->in_reach(read_slots_, used_slots_); ++read_slots_) {
+    const PieceRef ref = piece_of(read_slots_);
+    const SlotParts parts = parts_in_files(ref);
+    for (const auto& part : {parts.states, parts.params})
+      if (part) slots_->read(read_slots_, *part, states_[ref.unit].pieces[ref.piece].written);
+  }
+  for (; read_grads_ < std::min(read_slots_, slots_end_); ++read_grads_) {
+    const SlotParts parts = parts_in_files(piece_of(read_grads_));
+    if (parts.grads) slots_->read(read_grads_, *parts.grads, {});
+  }
+}
+
+void Engine::step_below(std::size_t end) {
+  while (stepped_below_ < end) {
+    const PieceRef ref = below_[stepped_below_++];
+    step_piece_below(ref);
+    const bool last = stepped_below_ == below_end_[ref.unit];
+    if (last) regather(ref.unit);
+  }
+}
+
+void Engine::step_piece_below(const PieceRef& ref) {
+  UnitState& state = states_[ref.unit];
+  StatePiece& piece = state.pieces[ref.piece];
+  const std::int64_t elements = piece.extent.elements();
+  const SlotParts parts = parts_in_files(ref);
+  const bool in_slot = parts.bytes > 0;
+  const std::int64_t n = used_slots_;
+  std::byte* slot = in_slot ? slots_->use(n) : nullptr;
+
+  PieceMemory memory;
+  memory.states = piece.layout.views(parts.states ? at(slot, parts.states->at) : piece.block.data(), elements);
+  if (piece.layout.holds_param)
+    memory.param = memory.states.param;
+  else
+    memory.param = {
+        parts.params ? at(slot, parts.params->at) : at(state.params_block.data(), params_offset(state, piece.extent)),
+        options_.dtype,
+        {elements}};
+  memory.grads = {parts.grads ? at(slot, parts.grads->at) : piece.grads_block.data(), grads_dtype(), {elements}};
+  const auto start = std::chrono::steady_clock::now();
+  step_piece(lower_->host_stream(), ref.unit, piece.extent, memory,
+             {host_control_.data(), DType::f32, {static_cast<std::int64_t>(host_control_.size())}});
+  step_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  if (parts.states) piece.written = slots_->write(n, *parts.states);
+  if (parts.params) {
+    piece.written = slots_->write(n, *parts.params);
+    state.parameters_written.push_back(piece.written);
+  }
+  if (piece.layout.holds_param) {  // to where the compute uses them
+    const View to = state.params.of(piece.extent).view();
+    state.parameters_written.push_back(
+        lower_->upload(static_cast<const std::byte*>(memory.param.data), to.data, to.bytes()));
+    if (in_slot) slots_->hold(n, state.parameters_written.back());
+  }
+  if (!in_slot) return;
+  ++used_slots_;
+  read_ahead();
+}
+
+// The slots are free for other uses; what was read ahead is read again.
+void Engine::empty_slots() {
+  if (!slots_) return;
+  slots_->drain();
+  read_slots_ = read_grads_ = used_slots_;
+  slot_content_.clear();
+}
+
+}  // namespace zeepo

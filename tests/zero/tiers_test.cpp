@@ -1,0 +1,180 @@
+// Where states live changes nothing of what is computed: every placement gives the bits of the resident run.
+#include <filesystem>
+
+#include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
+#include "tests/zero/sharded_run.h"
+#include "zeepo/ops/activation.h"
+#include "zeepo/ops/loss.h"
+
+namespace zeepo {
+namespace {
+
+// One unit of several pieces between two of one each, blocks that can be checkpointed, and one that is left out of
+// every other pass.
+class Wide : public Module {
+ public:
+  static constexpr std::int64_t kWide = 450;
+  class Block : public Module {
+   public:
+    Block(std::int64_t in, std::int64_t out) : linear_(child<Linear>("linear", in, out)) {
+      mark_unit();
+      mark_checkpointable();
+    }
+    Tensor forward(const Tensor& x) override { return gelu(linear_(x)); }
+
+   private:
+    Linear& linear_;
+  };
+
+  Wide()
+      : first_(child<Block>("first", kIn, kWide)),
+        second_(child<Block>("second", kWide, kWide)),
+        sometimes_(child<Block>("sometimes", kWide, kWide)),
+        last_(child<Block>("last", kWide, kOut)) {}
+
+  Tensor loss(const Tensor& x, const Tensor& targets, std::int64_t pass) {
+    Tensor h = second_(first_(x));
+    if (pass % 2 == 0) h = sometimes_(h);
+    return cross_entropy(last_(h), targets);
+  }
+
+ private:
+  Block &first_, &second_, &sometimes_, &last_;
+};
+
+struct Case {
+  Shares params, optimizer;
+  Place activations;
+};
+
+std::string describe(const Case& c) {
+  return fmt::format("params {} {}, optimizer {} {}, activations {}", c.params.host, c.params.nvme, c.optimizer.host,
+                     c.optimizer.nvme, name_of(c.activations));
+}
+
+class Tiers : public testing::Test {
+ protected:
+  ShardedRun base(int ranks, DType dtype, std::int64_t accumulation) const {
+    ShardedRun run{.ranks = ranks};
+    run.options = {.dtype = dtype,
+                   .stage = 3,
+                   .prefetch_bytes = 1 << 20,
+                   .accumulation = accumulation,
+                   .clip = 0.5f,
+                   .activation_checkpointing = true,
+                   .loss_scale = {.initial = 128}};
+    run.options.piece_elements = Engine::kPieceAlignment;
+    run.options.pieces_under_way = 2;
+    run.rows = 5;
+    run.steps = 3;
+    run.device_bytes = 64 << 20;
+    run.lower = {.host_bytes = 64 << 20, .nvme_paths = {directory_.path()}, .nvme_bytes = 64 << 20};
+    run.lower.staging_bytes = 1 << 18;
+    return run;
+  }
+  static ShardedRun placed(ShardedRun run, const Case& c) {
+    run.options.placement = {c.params, c.optimizer, c.activations};
+    return run;
+  }
+
+  TestDirectory directory_;
+};
+
+TEST_F(Tiers, EveryPlacementGivesTheSameBits) {
+  for (const int ranks : {1, 3}) {
+    const ShardedRun run = base(ranks, DType::bf16, 2);
+    const auto reference = train_ranks<Wide>(run);
+    for (const Place params : kPlaces)
+      for (const Place optimizer : kPlaces)
+        for (const Place activations : kPlaces) {
+          const Case c{Shares::all_in(params), Shares::all_in(optimizer), activations};
+          expect_same_bits(train_ranks<Wide>(placed(run, c)), reference,
+                           fmt::format("{} ranks, {}", ranks, describe(c)));
+        }
+  }
+}
+
+TEST_F(Tiers, StatesMayStraddleThem) {
+  const std::vector<Case> cases{{{.host = 0.5}, {.host = 0.4, .nvme = 0.3}, Place::device},
+                                {{.host = 0.3, .nvme = 0.3}, {.nvme = 0.5}, Place::host},
+                                {{.nvme = 0.5}, {.host = 0.7}, Place::nvme}};
+  for (const int ranks : {1, 2})
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      const ShardedRun run = base(ranks, dtype, 1);
+      const auto reference = train_ranks<Wide>(run);
+      for (const Case& c : cases)
+        expect_same_bits(train_ranks<Wide>(placed(run, c)), reference, fmt::format("{} ranks, {}", ranks, describe(c)));
+    }
+}
+
+TEST_F(Tiers, EveryStageGivesTheSameBits) {
+  ShardedRun run = base(2, DType::f32, 2);
+  const auto reference = train_ranks<Wide>(run);
+  const Case cases[] = {
+      {{}, {.host = 1}, Place::device}, {{.nvme = 1}, {}, Place::device}, {{}, {.nvme = 0.5}, Place::host}};
+  for (const int stage : {0, 1, 2})
+    for (const Case& c : cases) {
+      run.options.stage = stage;
+      expect_same_bits(train_ranks<Wide>(placed(run, c)), reference, fmt::format("stage {}, {}", stage, describe(c)));
+    }
+}
+
+TEST_F(Tiers, AnOverflowIsSkippedBelowTheDeviceToo) {
+  ShardedRun run = base(2, DType::f16, 1);
+  run.poisoned_rank = 1;
+  run.poisoned_step = 1;
+  const auto reference = train_ranks<Wide>(run);
+  EXPECT_TRUE(reference[0].skipped[1]);
+  for (const Place place : {Place::host, Place::nvme})
+    expect_same_bits(train_ranks<Wide>(placed(run, {Shares::all_in(place), Shares::all_in(place), place})), reference,
+                     std::string(name_of(place)));
+}
+
+TEST_F(Tiers, SgdStepsBelowTheDevice) {
+  ShardedRun run = base(1, DType::bf16, 1);
+  for (const auto& optimizer : {kPlainSgd, kMomentumSgd}) {
+    run.options.optimizer = optimizer;
+    const auto reference = train_ranks<Wide>(run);
+    for (const Place place : {Place::host, Place::nvme})
+      expect_same_bits(train_ranks<Wide>(placed(run, {{}, Shares::all_in(place), Place::device})), reference,
+                       std::string(name_of(place)));
+  }
+}
+
+// The device keeps what it uses for the moment; the rest lies where it was told to.
+TEST_F(Tiers, StatesAreCountedWhereTheyLive) {
+  Session session({.threads = 1, .device_bytes = 64 << 20, .lower = base(1, DType::bf16, 1).lower});
+  Wide model;
+  EngineOptions options = base(1, DType::bf16, 1).options;
+  options.placement = {Shares::all_in(Place::host), Shares::all_in(Place::nvme), Place::host};
+  {
+    Engine engine(model, session.communicator(), options);
+    engine.load(fill_weights);
+    const std::int64_t parameters = engine.parameter_count();
+    EXPECT_NEAR(session.lower().host().current()[Kind::params], 2 * parameters, 0.01 * 2 * parameters);
+    EXPECT_NEAR(session.lower().nvme()->current()[Kind::optimizer], 10 * parameters, 0.01 * 10 * parameters);
+    EXPECT_NEAR(session.lower().nvme()->current()[Kind::grads], 2 * parameters, 0.01 * 2 * parameters);
+    EXPECT_EQ(session.memory().current()[Kind::optimizer], 0);
+    EXPECT_EQ(session.memory().current()[Kind::grads], 0);
+    engine.micro_step([&] { return loss_of(model, Rows(0, 5), DType::bf16, 0); });
+    (void)engine.step(0.1);
+    EXPECT_GT(session.lower().host().peak()[Kind::activations], 0);
+    EXPECT_EQ(session.lower().host().current()[Kind::activations], 0);
+  }
+  // The buffers between device and files are the session's.
+  EXPECT_EQ(session.lower().host().current().total, 4 * base(1, DType::bf16, 1).lower.staging_bytes);
+  EXPECT_EQ(session.lower().nvme()->current().total, 0);
+  EXPECT_EQ(session.memory().current().total, 0);
+}
+
+TEST_F(Tiers, NothingBelowTheDeviceIsAnError) {
+  Session session({.threads = 1, .device_bytes = 64 << 20});
+  Wide model;
+  EngineOptions options;
+  options.placement.params = Shares::all_in(Place::nvme);
+  EXPECT_TRUE(names(error_text([&] { Engine(model, session.communicator(), options); }), "--nvme-path"));
+}
+
+}  // namespace
+}  // namespace zeepo
