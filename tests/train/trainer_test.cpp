@@ -154,7 +154,7 @@ TEST(Trainer, ARunThatEndsWithoutAFiniteLossIsAnErrorAndWritesNothing) {
 TEST(Trainer, ARunFitsInTheMemoryItPlansFor) {
   TrainOptions options = golden_options(load_golden("golden/gpt2-tiny"));
   options.steps = 2;
-  const std::int64_t planned = run_logged(options).front().at("tiers").at("device").at("arena_bytes");
+  const std::int64_t planned = run_logged(options).front().at("device").at("arena_bytes");
   options.device_bytes = planned;
   (void)run_logged(options);
   options.device_bytes = planned - 256;
@@ -163,7 +163,7 @@ TEST(Trainer, ARunFitsInTheMemoryItPlansFor) {
   options.seq_len = 1;
   options.micro_batch = 1;
   options.device_bytes = 1 << 28;
-  options.device_bytes = run_logged(options).front().at("tiers").at("device").at("arena_bytes");
+  options.device_bytes = run_logged(options).front().at("device").at("arena_bytes");
   (void)run_logged(options);
 }
 

@@ -50,6 +50,16 @@ std::int64_t piece_elements(std::int64_t host_bytes) {
   return std::clamp(fitting / least * least, least, most);
 }
 
+// Weights on their way out must fit too.
+void read_largest(Engine& engine) {
+  const auto slices = engine.slices();
+  const auto largest =
+      std::ranges::max_element(slices, {}, [](const WeightSlice& slice) { return slice.shape.elements(); });
+  const auto elements = std::min(largest->shape.elements(), kWritePieceElements);
+  std::vector<float> piece(static_cast<std::size_t>(elements));
+  engine.read(largest->name, 0, piece);
+}
+
 // Reading a weight is a collective: the ranks that do not write make the same reads as the one that does.
 void join_reads(const std::vector<WeightShard>& shards, const TensorReader& read) {
   std::vector<float> piece;
@@ -159,7 +169,7 @@ Trainer::Plan Trainer::plan_memory() {
   options.accumulation = std::min<std::int64_t>(options.accumulation, 2);  // the third is as the second
   {
     Engine engine(*model_, session.communicator(), options);
-    engine.load(random_weights(options_.seed));  // pieces of weights on their way in and out must fit too
+    engine.load(random_weights(options_.seed));
     session.restart_peaks();
     const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
     const Batch blank{std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
@@ -167,7 +177,7 @@ Trainer::Plan Trainer::plan_memory() {
       for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, step, m);
       (void)engine.step(0);
     }
-    engine.settle();
+    read_largest(engine);
   }
   Plan plan{};
   for (const Place place : kPlaces) {
@@ -281,20 +291,19 @@ StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
 void Trainer::announce(const Plan& plan, EventLog& log) const {
   std::int64_t params = 0;
   for (const auto& named : named_parameters(*model_)) params += named.parameter->elements();
-  nlohmann::ordered_json tiers;
+  nlohmann::ordered_json event{{"event", "plan"},
+                               {"params", params},
+                               {"dtype", name_of(options_.dtype)},
+                               {"steps", options_.steps},
+                               {"tokens_per_step", tokens_per_step()},
+                               {"world_size", communicator_.size()},
+                               {"stage", options_.stage},
+                               {"samples", samples_}};
   for (const Place place : kPlaces) {
     const auto i = static_cast<std::size_t>(place);
-    tiers[std::string(name_of(place))] = {{"bytes", to_json(plan.peak[i])}, {"arena_bytes", plan.bytes[i]}};
+    event[std::string(name_of(place))] = {{"bytes", to_json(plan.peak[i])}, {"arena_bytes", plan.bytes[i]}};
   }
-  log.write({{"event", "plan"},
-             {"params", params},
-             {"dtype", name_of(options_.dtype)},
-             {"steps", options_.steps},
-             {"tokens_per_step", tokens_per_step()},
-             {"world_size", communicator_.size()},
-             {"stage", options_.stage},
-             {"samples", samples_},
-             {"tiers", tiers}});
+  log.write(event);
   if (!speaks()) return;
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,
              name_of(options_.dtype), options_.steps, tokens_per_step() / options_.seq_len, options_.seq_len);
