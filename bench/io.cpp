@@ -25,8 +25,8 @@ namespace zeepo {
 namespace {
 
 constexpr std::int64_t kFileBytes = std::int64_t{2} << 30;
-constexpr std::int64_t kRegionBytes = 16 << 20;  // what one call moves
-constexpr int kRegionsInFlight = 8;
+constexpr std::int64_t kRegionBytes = 4 << 20;  // what one call moves
+constexpr int kRegionsInFlight = 32;
 constexpr int kTurns = 7;
 constexpr std::size_t kHugePage = 2 << 20;
 const IoOptions kOptions{};
