@@ -1,9 +1,10 @@
 // The bandwidth of a swap file, with its checksums, beside fio's in the same directory: `bench_io [DIRECTORY]`, by
 // default the current one.
 //
-// fio does the same in the same run: O_DIRECT, io_uring with registered buffers, as many requests of the same size in
-// flight, over a file of the same size. The two take turns, because disks are noisy, and the medians are compared.
-// Mixed is half reads, half writes; the swap file reads one half of itself while it writes the other.
+// fio does the same in the same run: O_DIRECT, io_uring with registered buffers in huge pages, as many requests of the
+// same size in flight, over a file of the same size. The two take turns, because disks are noisy, and the share is the
+// median of the turns' own. Mixed is half reads, half writes; the swap file reads one half of itself while it writes
+// the other. Huge pages matter: a request of scattered small pages is cut into several, and into how many is chance.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -24,8 +25,8 @@ namespace zeepo {
 namespace {
 
 constexpr std::int64_t kFileBytes = std::int64_t{2} << 30;
-constexpr std::int64_t kRegionBytes = 16 << 20;  // what one call moves
-constexpr int kRegionsInFlight = 8;
+constexpr std::int64_t kRegionBytes = 4 << 20;  // what one call moves
+constexpr int kRegionsInFlight = 32;
 constexpr int kTurns = 7;
 constexpr std::size_t kHugePage = 2 << 20;
 const IoOptions kOptions{};
@@ -36,17 +37,28 @@ struct Free {
   void operator()(std::byte* p) const { std::free(p); }
 };
 
+class Memory {
+ public:
+  Memory() : data_(static_cast<std::byte*>(std::aligned_alloc(kHugePage, kBytes))) {
+    if (!data_) throw std::bad_alloc();
+    ::madvise(data_.get(), kBytes, MADV_HUGEPAGE);  // a kernel without them gives small ones
+    for (std::size_t i = 0; i < kBytes; ++i) data_.get()[i] = static_cast<std::byte>(i * 2654435761U >> 13);
+  }
+  std::span<std::byte> all() const { return {data_.get(), kBytes}; }
+  std::span<std::byte> region(std::size_t i) const { return all().subspan(i * kRegionBytes, kRegionBytes); }
+
+ private:
+  static constexpr std::size_t kBytes = kRegionBytes * kRegionsInFlight;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
 class Swap {
  public:
-  Swap(const std::filesystem::path& directory, IoBackend backend)
-      : memory_(static_cast<std::byte*>(std::aligned_alloc(kHugePage, kRegionBytes * kRegionsInFlight))),
+  Swap(const std::filesystem::path& directory, IoBackend backend, const Memory& memory)
+      : memory_(memory),
         engine_(make_io_engine({.backend = backend, .depth = kOptions.depth})),
         swap_(*engine_, {directory}, kFileBytes) {
-    if (!memory_) throw std::bad_alloc();
-    ::madvise(memory_.get(), kRegionBytes * kRegionsInFlight, MADV_HUGEPAGE);  // a kernel without them gives small ones
-    for (std::int64_t i = 0; i < kRegionBytes * kRegionsInFlight; ++i)
-      memory_.get()[i] = static_cast<std::byte>(i * 2654435761U >> 13);
-    engine_->register_memory({memory_.get(), kRegionBytes * kRegionsInFlight});
+    engine_->register_memory(memory.all());
     gigabytes_per_second(Work::write);  // a block is slower to write for the first time
   }
 
@@ -59,7 +71,7 @@ class Swap {
       for (std::int64_t i = 0; i < kFileBytes / kRegionBytes; ++i) {
         const auto turn = static_cast<std::size_t>(i % kRegionsInFlight);
         in_flight[turn].wait();
-        const std::span memory(memory_.get() + static_cast<std::int64_t>(turn) * kRegionBytes, kRegionBytes);
+        const auto memory = memory_.region(turn);
         const bool writes = work == Work::write || (work == Work::mixed && i % 2 == 1);
         const std::int64_t region = work == Work::mixed ? i / 2 + (writes ? kFileBytes / kRegionBytes / 2 : 0) : i;
         in_flight[turn] =
@@ -72,7 +84,7 @@ class Swap {
   }
 
  private:
-  std::unique_ptr<std::byte, Free> memory_;  // outlives the engine
+  const Memory& memory_;
   std::unique_ptr<IoEngine> engine_;
   SwapFile swap_;
 };
@@ -124,7 +136,8 @@ double median(std::vector<double> values) {
 }
 
 void measure(const std::filesystem::path& directory) {
-  Swap uring(directory, IoBackend::automatic), threads(directory, IoBackend::threads);
+  const Memory memory;
+  Swap uring(directory, IoBackend::automatic, memory), threads(directory, IoBackend::threads, memory);
   fmt::print("{}\n{}\n", uring.description(), threads.description());
   std::optional<Fio> fio;
   if (Fio::installed())
@@ -142,8 +155,10 @@ void measure(const std::filesystem::path& directory) {
       a.push_back(uring.gigabytes_per_second(work));
       b.push_back(threads.gigabytes_per_second(work));
     }
-    const auto share = [&](const std::vector<double>& x) {
-      return fio ? fmt::format("{:.0f}%", 100 * median(x) / median(peer)) : "-";
+    const auto share = [&](std::vector<double> x) -> std::string {
+      if (!fio) return "-";
+      for (std::size_t turn = 0; turn < x.size(); ++turn) x[turn] /= peer[turn];
+      return fmt::format("{:.0f}%", 100 * median(x));
     };
     fmt::print("| {} | {:.2f} | {:.2f} | {} | {:.2f} | {} |\n", name, median(peer), median(a), share(a), median(b),
                share(b));
