@@ -102,6 +102,24 @@ TEST(Matmul, GivesTheSameBitsForAnyThreadCount) {
   }
 }
 
+// Such a k is done in two chunks, the second of which is the shorter.
+TEST(Matmul, Rounds16BitResultsOnceAfterAllOfALongK) {
+  ThreadPool pool(2);
+  CpuStream stream(pool);
+  constexpr std::int64_t kM = 13, kN = 2048, kK = 3000;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const auto a = TypedValues::random(dtype, {kM, kK}, 1), b = TypedValues::random(dtype, {kK, kN}, 2);
+    TypedValues wide_a(DType::f32, {kM, kK}), wide_b(DType::f32, {kK, kN});
+    for (std::int64_t i = 0; i < a.elements(); ++i) wide_a.set(i, static_cast<float>(a[i]));
+    for (std::int64_t i = 0; i < b.elements(); ++i) wide_b.set(i, static_cast<float>(b[i]));
+    TypedValues wide(DType::f32, {kM, kN}), expected(dtype, {kM, kN}), c(dtype, {kM, kN});
+    matmul(stream, wide_a.view(), wide_b.view(), wide.view());
+    for (std::int64_t i = 0; i < wide.elements(); ++i) expected.set(i, static_cast<float>(wide[i]));
+    matmul(stream, a.view(), b.view(), c.view());
+    EXPECT_TRUE(c.bytes() == expected.bytes()) << name_of(dtype);
+  }
+}
+
 TEST(Matmul, FoldsLeadingExtentsIntoRows) {
   ThreadPool pool(1);
   CpuStream stream(pool);

@@ -119,41 +119,54 @@ HWY_INLINE hn::Vec<hn::ScalableTag<float>> fused(hn::Vec<hn::ScalableTag<float>>
 #endif
 }
 
+// Calls f(0) .. f(N-1), unrolled by the language: an array that f indexes stays in registers.
+template <int N, class F>
+HWY_INLINE void unrolled(F f) {
+  [&]<int... I>(std::integer_sequence<int, I...>) HWY_ATTR { (f(std::integral_constant<int, I>()), ...); }
+  (std::make_integer_sequence<int, N>());
+}
+
+// Elements of a cache line.
+constexpr std::int64_t kLine = 16;
+
 // One tile: Rows × (kVectors · lanes) sums in registers. `columns` may be fewer at the right edge.
 template <int Rows>
 void tile(const PanelProduct& w, const float* a, const float* b, std::int64_t row, std::int64_t column,
           std::int64_t columns) {
   const hn::ScalableTag<float> d;
+  using Vector = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  hn::Vec<decltype(d)> sums[Rows][kVectors];
-  for (auto& sums_of_row : sums)
-    for (auto& sum : sums_of_row) sum = hn::Zero(d);
   const std::int64_t width = tile_columns();
-  for (std::int64_t p = 0; p < w.depth; ++p, a += kRows, b += width) {
-    hn::Vec<decltype(d)> y[kVectors];
-    for (int v = 0; v < kVectors; ++v) y[v] = hn::LoadU(d, b + v * lanes);
-    for (int r = 0; r < Rows; ++r) {
-      const auto x = hn::Set(d, a[r]);
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = fused(x, y[v], sums[r][v]);
-    }
-  }
   const float* start = w.start ? w.start + row * w.start_stride + column : nullptr;
   float* c = w.c + row * w.c_stride + column;
+  // Stores to lines that are far away would hold up the next tile.
+  for (int r = 0; r < Rows; ++r)
+    for (std::int64_t j = 0; j < columns; j += kLine) __builtin_prefetch(c + r * w.c_stride + j, 1);
+  Vector sums[Rows][kVectors];
+  unrolled<Rows>([&](auto r) HWY_ATTR { unrolled<kVectors>([&](auto v) HWY_ATTR { sums[r][v] = hn::Zero(d); }); });
+  for (std::int64_t p = 0; p < w.depth; ++p, a += kRows, b += width) {
+    Vector y[kVectors];
+    unrolled<kVectors>([&](auto v) HWY_ATTR { y[v] = hn::LoadU(d, b + v * lanes); });
+    unrolled<Rows>([&](auto r) HWY_ATTR {
+      const auto x = hn::Set(d, a[r]);
+      unrolled<kVectors>([&](auto v) HWY_ATTR { sums[r][v] = fused(x, y[v], sums[r][v]); });
+    });
+  }
   if (columns == width) {
-    for (int r = 0; r < Rows; ++r) {
-      for (int v = 0; v < kVectors; ++v) {
+    unrolled<Rows>([&](auto r) HWY_ATTR {
+      unrolled<kVectors>([&](auto v) HWY_ATTR {
         const auto sum = start ? hn::Add(sums[r][v], hn::LoadU(d, start + r * w.start_stride + v * lanes)) : sums[r][v];
         hn::StoreU(sum, d, c + r * w.c_stride + v * lanes);
-      }
-    }
+      });
+    });
     return;
   }
   HWY_ALIGN float rest[kVectors * hn::MaxLanes(d)];
-  for (int r = 0; r < Rows; ++r) {
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[r][v], d, rest + v * lanes);
+  unrolled<Rows>([&](auto r) HWY_ATTR {
+    unrolled<kVectors>([&](auto v) HWY_ATTR { hn::StoreU(sums[r][v], d, rest + v * lanes); });
     for (std::int64_t j = 0; j < columns; ++j)
       c[r * w.c_stride + j] = start ? rest[j] + start[r * w.start_stride + j] : rest[j];
-  }
+  });
 }
 
 using Tile = void (*)(const PanelProduct&, const float*, const float*, std::int64_t, std::int64_t, std::int64_t);
