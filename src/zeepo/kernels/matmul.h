@@ -20,8 +20,10 @@ struct MatmulOptions {
 // c = a b.   a: (m, k)   b: (k, n)   c: (m, n).   Leading extents of a, b and c are folded into rows: x (B, T, k) is
 // (B·T, k). How the work is cut depends on m, n and k only. c overlaps neither a nor b.
 void matmul(CpuStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
+void matmul(CudaStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
 
 // sums[j] = sum over rows of x[i][j].   x: (..., n)   sums: (n)
 void sum_rows(CpuStream&, ConstView x, View sums, Write write);
+void sum_rows(CudaStream&, ConstView x, View sums, Write write);
 
 }  // namespace zeepo
