@@ -1,7 +1,5 @@
 #include "zeepo/kernels/elementwise.h"
 
-#include <bit>
-
 #include "zeepo/kernels/cuda/map.h"
 
 namespace zeepo {
@@ -29,7 +27,7 @@ struct ProductWithDevice {
 }  // namespace
 
 void fill(CudaStream& stream, View y, float value) {
-  if (std::bit_cast<std::uint32_t>(value) == 0)  // of integers too
+  if (value == 0)  // of any type; −0 is stored as 0
     return cuda_check(cudaMemsetAsync(y.data, 0, y.bytes(), stream.handle()));
   cuda::with_float_type(y.dtype, [&](auto zero) {
     using T = decltype(zero);

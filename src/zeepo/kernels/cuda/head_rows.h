@@ -1,0 +1,33 @@
+// Heads as kernels see them: the address of each head of each row.
+#pragma once
+
+#include "zeepo/kernels/cuda/floats.h"
+#include "zeepo/kernels/heads.h"
+
+namespace zeepo::cuda {
+
+// Rows are counted through the batch: row r is row r % rows of batch r / rows.
+template <class T>
+struct HeadRows {
+  T* data;
+  std::int64_t rows, batch_stride, row_stride;
+  int head_dim;
+
+  template <class Void>
+  explicit HeadRows(const BasicHeads<Void>& x)
+      : data(static_cast<T*>(x.data)),
+        rows(x.rows),
+        batch_stride(x.batch_stride),
+        row_stride(x.row_stride),
+        head_dim(static_cast<int>(x.head_dim)) {}
+
+  __device__ T* row(std::int64_t r) const { return data + r / rows * batch_stride + r % rows * row_stride; }
+  __device__ T* head(std::int64_t r, std::int64_t h) const { return row(r) + h * head_dim; }
+};
+
+template <class Void>
+bool packable(const BasicHeads<Void>& x) {
+  return all_packable(static_cast<const void*>(x.data), x.batch_stride, x.row_stride, x.head_dim);
+}
+
+}  // namespace zeepo::cuda
