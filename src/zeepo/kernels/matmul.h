@@ -7,7 +7,8 @@
 namespace zeepo {
 
 enum class Transpose : bool { no, yes };
-// What happens to what the output holds already. A 16-bit sum is rounded once, after adding.
+// What happens to what the output holds already. A 16-bit sum is rounded once, after adding; by cuBLASLt twice, the
+// product first: all of its fast kernels for Hopper do.
 enum class Write : bool { overwrite, add };
 
 struct MatmulOptions {

@@ -80,6 +80,18 @@ class Twin {
                   << " on the GPU and " << value(cpu_, element) << " on the CPU";
   }
 
+  // The same bits, but that a NaN may be another NaN.
+  void expect_same_numbers(const std::string& what) const {
+    const TypedValues got = back();
+    for (std::int64_t i = 0; i < cpu_.elements(); ++i) {
+      const bool same =
+          std::isnan(cpu_[i]) ? std::isnan(got[i]) : got[i] == cpu_[i] && std::signbit(got[i]) == std::signbit(cpu_[i]);
+      if (same) continue;
+      ADD_FAILURE() << what << ": element " << i << " is " << got[i] << " on the GPU and " << cpu_[i] << " on the CPU";
+      return;
+    }
+  }
+
   // Each element within two roundings of the dtype (two results on either side of a tie are so far apart) and `slack`
   // of fp32 arithmetic, relative to its own size and to `size`, that of the numbers it was summed from.
   void expect_near(double slack, double size, const std::string& what) const {

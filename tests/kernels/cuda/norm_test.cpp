@@ -1,6 +1,7 @@
 #include "zeepo/kernels/norm.h"
 
 #include "tests/kernels/cuda/cuda_checks.h"
+#include "tests/support/errors.h"
 
 namespace zeepo {
 namespace {
@@ -9,7 +10,7 @@ constexpr float kEps = 1e-5f;
 struct Size {
   std::int64_t rows, n;
 };
-constexpr Size kSizes[] = {{1, 1}, {7, 5}, {3, 64}, {130, 768}, {33, 1023}, {1030, 264}, {5, 8192}, {2, 20000}};
+constexpr Size kSizes[] = {{1, 1}, {7, 5}, {3, 64}, {130, 768}, {33, 1023}, {1030, 264}, {5, 8192}, {2, 16384}};
 constexpr Write kWrites[] = {Write::overwrite, Write::add};
 
 TEST(CudaNorm, LayerNormIsNearTheCpus) {
@@ -85,6 +86,7 @@ TEST(CudaNorm, RmsNormAndItsGradientAreNearTheCpus) {
     for (const auto [rows, n] : kSizes)
       for (const Write write : kWrites)
         for (const std::int64_t shift : {0, 1}) {
+          if (shift > 0 && n > 8192) continue;  // too long where it is not aligned
           const auto what = name_of_case(dtype, rows, n, shift);
           const Shape shape{rows, n}, row{n};
           const bool with_delta = write == Write::add;
@@ -115,6 +117,21 @@ TEST(CudaNorm, RmsNormAndItsGradientAreNearTheCpus) {
           dx.expect_near(5e-6, n == 1 ? 30 : 3, "dx " + what);
           dweight.expect_near(5e-6, 3 * std::sqrt(static_cast<double>(rows)), "dweight " + what);
         }
+}
+
+TEST(CudaNorm, RefusesRowsThatDoNotFitRegisters) {
+  auto x = Twin::random(DType::bf16, {1, 16392}, 1), weight = Twin::random(DType::bf16, {16392}, 2);
+  Twin y(DType::bf16, {1, 16392});
+  const auto text = error_text([&] {
+    rms_norm(gpu(), {.x = x.on(gpu()),
+                     .delta = {},
+                     .weight = weight.on(gpu()),
+                     .eps = kEps,
+                     .sum = {},
+                     .y = y.on(gpu()),
+                     .rstd = {}});
+  });
+  EXPECT_TRUE(names(text, "rms_norm", "16392", "16384"));
 }
 
 TEST(CudaNorm, GivesTheSameBitsEveryTime) {

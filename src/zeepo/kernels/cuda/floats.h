@@ -1,4 +1,4 @@
-// Elements in GPU memory as fp32, one at a time or 16 bytes and more at a time; the bits are those of base/dtype.h.
+// Elements in GPU memory as fp32, one at a time or 16 bytes and more at a time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "zeepo/base/dtype.h"
+#include "zeepo/base/error.h"
 #include "zeepo/device/view.h"
 
 namespace zeepo::cuda {
@@ -15,7 +16,7 @@ __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ float widen(__half x) { return __half2float(x); }
 
-// Rounds to nearest even. The hardware has one NaN; ours keep their sign, and a bf16 its payload.
+// Rounds to nearest even, ties included, as base/dtype.h does; a NaN becomes the hardware's one NaN.
 template <class T>
 __device__ __forceinline__ T narrow(float x);
 template <>
@@ -24,12 +25,10 @@ __device__ __forceinline__ float narrow<float>(float x) {
 }
 template <>
 __device__ __forceinline__ __nv_bfloat16 narrow<__nv_bfloat16>(float x) {
-  if (x != x) return __ushort_as_bfloat16(static_cast<unsigned short>((__float_as_uint(x) >> 16) | 0x40u));
   return __float2bfloat16_rn(x);
 }
 template <>
 __device__ __forceinline__ __half narrow<__half>(float x) {
-  if (x != x) return __ushort_as_half(static_cast<unsigned short>(((__float_as_uint(x) >> 16) & 0x8000u) | 0x7e00u));
   return __float2half_rn(x);
 }
 
@@ -39,17 +38,48 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
   T at[N];
 };
 
-template <int N, class T>
-__device__ __forceinline__ void load(const T* from, float (&to)[N]) {
-  const auto pack = *reinterpret_cast<const Pack<T, N>*>(from);
+template <class T, int N>
+__device__ __forceinline__ void widen(const Pack<T, N>& pack, float (&to)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) to[i] = widen(pack.at[i]);
+}
+template <class T, int N>
+__device__ __forceinline__ void narrow(const float (&from)[N], Pack<T, N>& pack) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) pack.at[i] = narrow<T>(from[i]);
+}
+// Two at a time, in one instruction.
+template <int N>
+__device__ __forceinline__ void narrow(const float (&from)[N], Pack<__nv_bfloat16, N>& pack) requires(N % 2 == 0) {
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const __nv_bfloat162 two = __floats2bfloat162_rn(from[i], from[i + 1]);
+    pack.at[i] = two.x;
+    pack.at[i + 1] = two.y;
+  }
+}
+template <int N>
+__device__ __forceinline__ void narrow(const float (&from)[N], Pack<__half, N>& pack) requires(N % 2 == 0) {
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const __half2 two = __floats2half2_rn(from[i], from[i + 1]);
+    pack.at[i] = two.x;
+    pack.at[i + 1] = two.y;
+  }
+}
+
+template <int N, class T>
+__device__ __forceinline__ const Pack<T, N>& pack_at(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <int N, class T>
+__device__ __forceinline__ void load(const T* from, float (&to)[N]) {
+  widen(Pack<T, N>(pack_at<N>(from)), to);
 }
 template <int N, class T>
 __device__ __forceinline__ void store(const float (&from)[N], T* to) {
   Pack<T, N> pack;
-#pragma unroll
-  for (int i = 0; i < N; ++i) pack.at[i] = narrow<T>(from[i]);
+  narrow(from, pack);
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
@@ -66,8 +96,6 @@ bool all_packable(const T&... x) {
 inline constexpr int kWarp = 32;
 inline std::int64_t pieces(std::int64_t n, std::int64_t piece) { return (n + piece - 1) / piece; }
 
-// Its own function because nvcc cannot pass a format string through a template.
-[[noreturn]] void throw_not_a_float(DType dtype);
 // Calls f with a zero of the GPU's type for `dtype`; throws Error when it is no float.
 template <class F>
 void with_float_type(DType dtype, const F& f) {
@@ -78,7 +106,7 @@ void with_float_type(DType dtype, const F& f) {
     case DType::i32:
     case DType::i16: break;
   }
-  throw_not_a_float(dtype);
+  throw Error("{} elements: the kernel computes on fp32, bf16 and fp16", name_of(dtype));
 }
 // Calls f with std::integral_constant kPack or 1.
 template <class F>

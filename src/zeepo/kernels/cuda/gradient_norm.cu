@@ -8,7 +8,7 @@ namespace {
 using namespace cuda;
 
 // The order of kernels/cpu/gradient_norm.cpp: 64 chains in fp64, chain j of elements j, j + 64, ..., then a tree. A
-// thread has N neighbouring chains, 64/N threads a block of the norm.
+// thread has N neighbouring chains, 64/N threads a block of the norm: many threads, since a chain is slow.
 constexpr int kChains = 64, kThreads = 128, kAhead = 8;
 
 template <int N, class T>
@@ -21,13 +21,16 @@ __global__ void __launch_bounds__(kThreads) sum_squares_kernel(const T* x, std::
   double sum[N] = {};
   std::int64_t i = begin + first;
   for (; i + (kAhead - 1) * kChains + N <= end; i += kAhead * kChains) {
-    float v[kAhead][N];
+    Pack<T, N> ahead[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) load<N>(x + i + k * kChains, v[k]);
+    for (int k = 0; k < kAhead; ++k) ahead[k] = pack_at<N>(x + i + k * kChains);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k)
 #pragma unroll
-      for (int j = 0; j < N; ++j) sum[j] = __fma_rn(double{v[k][j]}, double{v[k][j]}, sum[j]);
+      for (int j = 0; j < N; ++j) {
+        const double v = widen(ahead[k].at[j]);
+        sum[j] = __fma_rn(v, v, sum[j]);
+      }
   }
   for (; i < end; i += kChains)
     for (int j = 0; j < N; ++j)
@@ -74,10 +77,15 @@ void sum_squares(CudaStream& stream, ConstView x, View partials) {
   if (n == 0) return;
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    with_pack(packable(x.data), [&](auto pack) {
-      const auto blocks = static_cast<unsigned>(pieces(norm_blocks(n), kThreads / (kChains / pack)));
-      sum_squares_kernel<pack(), T><<<blocks, kThreads, 0, stream.handle()>>>(x.as<T>(), n, partials.as<float>());
-    });
+    const auto launch = [&](auto chains_each) {
+      const auto blocks = static_cast<unsigned>(pieces(norm_blocks(n), kThreads / (kChains / chains_each)));
+      sum_squares_kernel<chains_each(), T>
+          <<<blocks, kThreads, 0, stream.handle()>>>(x.as<T>(), n, partials.as<float>());
+    };
+    if (packable(x.data))
+      launch(std::integral_constant<int, 2>());
+    else
+      launch(std::integral_constant<int, 1>());
   });
   check_launch();
 }

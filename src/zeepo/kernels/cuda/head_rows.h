@@ -6,23 +6,27 @@
 
 namespace zeepo::cuda {
 
-// Rows are counted through the batch: row r is row r % rows of batch r / rows.
+// Rows are counted through the batch: row r is row r % rows of batch r / rows. In 32 bits: dividing 64 would take
+// longer than the rest of a kernel.
 template <class T>
 struct HeadRows {
   T* data;
-  std::int64_t rows, batch_stride, row_stride;
+  std::uint32_t rows;
+  std::int64_t batch_stride, row_stride;
   int head_dim;
 
   template <class Void>
   explicit HeadRows(const BasicHeads<Void>& x)
       : data(static_cast<T*>(x.data)),
-        rows(x.rows),
+        rows(static_cast<std::uint32_t>(x.rows)),
         batch_stride(x.batch_stride),
         row_stride(x.row_stride),
         head_dim(static_cast<int>(x.head_dim)) {}
 
-  __device__ T* row(std::int64_t r) const { return data + r / rows * batch_stride + r % rows * row_stride; }
-  __device__ T* head(std::int64_t r, std::int64_t h) const { return row(r) + h * head_dim; }
+  __device__ T* row(std::uint32_t r) const { return data + r / rows * batch_stride + r % rows * row_stride; }
+  __device__ T* head(std::uint32_t r, std::uint32_t h) const {
+    return row(r) + static_cast<std::int64_t>(h) * head_dim;
+  }
 };
 
 template <class Void>

@@ -1,18 +1,6 @@
 #include "zeepo/kernels/cuda/master_weights.h"
 
-#include "zeepo/base/error.h"
-
 namespace zeepo {
-namespace cuda {
-
-void throw_bad_weights(const Weights& weights) {
-  const auto& [param, low] = weights;
-  throw Error("weights in {} with {}{}: must be fp32 alone, bf16 with int16 or fp16 with fp32", name_of(param.dtype),
-              low ? "" : "no ", low ? name_of(low.dtype) : "remainder");
-}
-
-}  // namespace cuda
-
 namespace {
 
 using namespace cuda;

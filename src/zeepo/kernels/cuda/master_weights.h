@@ -68,8 +68,6 @@ struct SplitWeights {
   bool packable() const { return all_packable(static_cast<const void*>(param), static_cast<const void*>(low)); }
 };
 
-[[noreturn]] void throw_bad_weights(const Weights& weights);
-
 // Calls f with the form that the dtypes say, or throws Error.
 template <class F>
 void with_weights(const Weights& weights, const F& f) {
@@ -79,7 +77,8 @@ void with_weights(const Weights& weights, const F& f) {
     return f(MasterWeights{param.as<__half>(), low.as<float>()});
   if (param.dtype == DType::bf16 && low && low.dtype == DType::i16)
     return f(SplitWeights{param.as<std::uint16_t>(), low.as<std::uint16_t>()});
-  throw_bad_weights(weights);
+  throw Error("weights in {} with {}{}: must be fp32 alone, bf16 with int16 or fp16 with fp32", name_of(param.dtype),
+              low ? "" : "no ", low ? name_of(low.dtype) : "remainder");
 }
 
 // step.apply<N>(i) for every pack of n elements, or element.

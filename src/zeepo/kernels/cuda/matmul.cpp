@@ -99,7 +99,7 @@ Planned plan(CudaStream& stream, const Product& p) {
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, most);
   // Pieces of k may be added in fp32 in the workspace, in order; never by atomics, never as rounded to the result's
   // type.
-  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.alignments[1]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.alignments[0]);

@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kColumns* kLines)
 }  // namespace
 
 std::int64_t row_blocks(std::int64_t rows, std::int64_t n, std::int64_t kinds) {
-  constexpr std::int64_t kMost = 512, kRoom = CudaStream::kWorkspaceBytes / 4 / sizeof(float);
+  // Two blocks for each of a Hopper's 132 multiprocessors, all at work at the same time.
+  constexpr std::int64_t kMost = 264, kRoom = CudaStream::kWorkspaceBytes / 4 / sizeof(float);
   const std::int64_t fitting = std::max<std::int64_t>(1, kRoom / std::max<std::int64_t>(1, n * kinds));
   return std::min({rows, kMost, fitting});
 }
