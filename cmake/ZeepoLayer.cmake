@@ -6,12 +6,13 @@ set(ZEEPO_FUZZED_LAYERS base model data)
 # zeepo_layer(NAME LAYERS below... LIBRARIES libs... BACKENDS folders...): one folder of src/zeepo as one static library.
 #
 # LAYERS are those it may include; these lists are the layer table of docs/tour.md. Sources are all .cpp files of the
-# folder and of the backend folders named in BACKENDS. Headers are included as "zeepo/folder/file.h".
+# folder, and all .cpp and .cu files of the backend folders named in BACKENDS. Headers are included as "zeepo/folder/file.h".
 function(zeepo_layer name)
   cmake_parse_arguments(LAYER "" "" "LAYERS;LIBRARIES;BACKENDS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   foreach(backend IN LISTS LAYER_BACKENDS)
-    file(GLOB backend_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${backend}/*.cpp)
+    file(GLOB backend_sources CONFIGURE_DEPENDS
+         ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${backend}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${backend}/*.cu)
     list(APPEND sources ${backend_sources})
   endforeach()
   if(sources)
@@ -21,7 +22,7 @@ function(zeepo_layer name)
       target_compile_options(zeepo_${name} PRIVATE -fsanitize=fuzzer-no-link)
     endif()
     if(name STREQUAL "kernels")
-      target_compile_options(zeepo_${name} PRIVATE ${ZEEPO_SIMD_SANITIZE_OPTIONS})
+      target_compile_options(zeepo_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${ZEEPO_SIMD_SANITIZE_OPTIONS}>")
     endif()
   else()
     add_library(zeepo_${name} INTERFACE)

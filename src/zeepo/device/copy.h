@@ -1,4 +1,5 @@
 // Bytes between host memory and a device's. The host memory must stay as it is until the stream has passed the copy.
+// Any host memory will do; between a GPU and memory that is not pinned the call itself may wait for the copy.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,8 @@
 namespace zeepo {
 
 void copy_to_device(CpuStream&, const void* host, void* device, std::size_t bytes);
+void copy_to_device(CudaStream&, const void* host, void* device, std::size_t bytes);
 void copy_to_host(CpuStream&, const void* device, void* host, std::size_t bytes);
+void copy_to_host(CudaStream&, const void* device, void* host, std::size_t bytes);
 
 }  // namespace zeepo

@@ -2,13 +2,16 @@
 //
 // The stream's type picks the backend: `dispatch(stream, [&](auto& s) { gelu(s, x, y); })` is the one place where that
 // happens. A dry stream does nothing: the first pass of a model runs on it, with shapes only, to plan the memory.
+// CudaStream is in device/cuda/cuda_stream.h; in a build without CUDA it is a name only, and nothing asks for its
+// kernels.
 #pragma once
 
 #include "zeepo/base/thread_pool.h"
 
 namespace zeepo {
 
-enum class Backend { dry, cpu };
+enum class Backend { dry, cpu, cuda };
+inline constexpr bool kHasCuda = ZEEPO_HAS_CUDA;
 
 class Stream {
  public:
@@ -45,11 +48,17 @@ class CpuStream final : public Stream {
   ThreadPool* pool_;
 };
 
+class CudaStream;
+CudaStream& as_cuda(Stream& stream);  // where the type is known
+
 template <class F>
 void dispatch(Stream& stream, F&& f) {
   switch (stream.backend()) {
     case Backend::dry: return;
     case Backend::cpu: return f(static_cast<CpuStream&>(stream));
+    case Backend::cuda:
+      if constexpr (kHasCuda) f(as_cuda(stream));
+      return;
   }
 }
 

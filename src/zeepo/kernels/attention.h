@@ -18,6 +18,8 @@ struct AttentionOptions {
 // of Hkv; query head h uses key head h / (H/Hkv). Query 0 stands at position Tk − Tq. log_sums: fp32 (B, H, Tq), the
 // log of each softmax's denominator (of scaled products), kept for the backward pass; may be empty.
 void attention(CpuStream&, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums, const AttentionOptions&);
+void attention(CudaStream&, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums,
+               const AttentionOptions&);
 
 // Overwrites dq, dk and dv. Tq == Tk.
 struct AttentionBackward {
@@ -26,5 +28,6 @@ struct AttentionBackward {
   Heads dq, dk, dv;
 };
 void attention_backward(CpuStream&, const AttentionBackward&, const AttentionOptions&);
+void attention_backward(CudaStream&, const AttentionBackward&, const AttentionOptions&);
 
 }  // namespace zeepo

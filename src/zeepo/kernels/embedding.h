@@ -10,7 +10,9 @@ namespace zeepo {
 // y[i] = table[ids[i]].   ids: int32 (...)   table: (vocab, n)   y: (..., n). Ids must be within the table; the caller
 // has checked them where they entered the program.
 void embed(CpuStream&, ConstView ids, ConstView table, View y);
+void embed(CudaStream&, ConstView ids, ConstView table, View y);
 // dtable[ids[i]] += dy[i], summed in fp32 in the order of i; with overwrite, all other rows become zero.
 void embed_backward(CpuStream&, ConstView ids, ConstView dy, View dtable, Write write);
+void embed_backward(CudaStream&, ConstView ids, ConstView dy, View dtable, Write write);
 
 }  // namespace zeepo

@@ -17,6 +17,7 @@ struct LayerNorm {
   View sum, y, mean, rstd;
 };
 void layer_norm(CpuStream&, const LayerNorm&);
+void layer_norm(CudaStream&, const LayerNorm&);
 
 // `x` is what was normalised (the sum, with delta). dx is overwritten or added to; so are dweight and dbias.
 struct LayerNormBackward {
@@ -25,6 +26,7 @@ struct LayerNormBackward {
   Write write_dx, write_dweight, write_dbias;
 };
 void layer_norm_backward(CpuStream&, const LayerNormBackward&);
+void layer_norm_backward(CudaStream&, const LayerNormBackward&);
 
 // y = x · rstd · weight, rstd = 1/sqrt(mean(x²) + eps); otherwise as above.
 struct RmsNorm {
@@ -33,6 +35,7 @@ struct RmsNorm {
   View sum, y, rstd;
 };
 void rms_norm(CpuStream&, const RmsNorm&);
+void rms_norm(CudaStream&, const RmsNorm&);
 
 struct RmsNormBackward {
   ConstView dy, x, weight, rstd;
@@ -40,12 +43,16 @@ struct RmsNormBackward {
   Write write_dx, write_dweight;
 };
 void rms_norm_backward(CpuStream&, const RmsNormBackward&);
+void rms_norm_backward(CudaStream&, const RmsNormBackward&);
 
 // RMS norm of every head of every row by itself (Qwen 3's q and k norms).   weight: (head_dim)   rstd: fp32 (rows,
 // heads)
 void rms_norm_heads(CpuStream&, ConstHeads x, ConstView weight, float eps, Heads y, View rstd);
+void rms_norm_heads(CudaStream&, ConstHeads x, ConstView weight, float eps, Heads y, View rstd);
 // dx is overwritten.
 void rms_norm_heads_backward(CpuStream&, ConstHeads dy, ConstHeads x, ConstView weight, ConstView rstd, Heads dx,
+                             View dweight, Write write_dweight);
+void rms_norm_heads_backward(CudaStream&, ConstHeads dy, ConstHeads x, ConstView weight, ConstView rstd, Heads dx,
                              View dweight, Write write_dweight);
 
 }  // namespace zeepo

@@ -22,15 +22,19 @@ struct StepControl {
 inline constexpr std::int64_t kNormBlock = 1 << 16;
 inline std::int64_t norm_blocks(std::int64_t elements) { return (elements + kNormBlock - 1) / kNormBlock; }
 void sum_squares(CpuStream&, ConstView x, View partials);
+void sum_squares(CudaStream&, ConstView x, View partials);
 // control: fp32 (3), a StepControl. partials are summed in order, in fp64. clip <= 0: no clipping.
 void finish_norm(CpuStream&, ConstView partials, float loss_scale, float clip, View control);
+void finish_norm(CudaStream&, ConstView partials, float loss_scale, float clip, View control);
 
 struct Weights {
   View param, low;
 };
 // Exact fp32 weights in and out of that form.
 void write_master(CpuStream&, ConstView fp32, Weights to);
+void write_master(CudaStream&, ConstView fp32, Weights to);
 void read_master(CpuStream&, Weights from, View fp32);
+void read_master(CudaStream&, Weights from, View fp32);
 
 struct AdamOptions {
   float lr, beta1, beta2, eps, weight_decay;
@@ -40,6 +44,7 @@ struct AdamOptions {
 // m = β1·m + (1−β1)·g,  v = β2·v + (1−β2)·g²,  p −= lr · (m/c1) / (sqrt(v/c2) + eps).   m, v: fp32. Changes nothing if
 // control says skip.
 void adam(CpuStream&, Weights weights, ConstView grad, View m, View v, ConstView control, const AdamOptions&);
+void adam(CudaStream&, Weights weights, ConstView grad, View m, View v, ConstView control, const AdamOptions&);
 
 struct SgdOptions {
   float lr, momentum, weight_decay;
@@ -47,5 +52,6 @@ struct SgdOptions {
 };
 // b = momentum·b + g,  p −= lr·b.   momentum == 0: `b` may be empty.
 void sgd(CpuStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&);
+void sgd(CudaStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&);
 
 }  // namespace zeepo

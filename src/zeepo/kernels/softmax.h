@@ -7,15 +7,19 @@
 namespace zeepo {
 
 void softmax(CpuStream&, ConstView x, View y);
+void softmax(CudaStream&, ConstView x, View y);
 // dx = y · (dy − sum(dy · y))
 void softmax_backward(CpuStream&, ConstView y, ConstView dy, View dx);
+void softmax_backward(CudaStream&, ConstView y, ConstView dy, View dx);
 
 // losses[i] = log(sum(exp(logits[i]))) − logits[i][targets[i]].   logits: (rows, n)   targets: int32 (rows)
 // losses: fp32 (rows). With dlogits: dlogits[i] = grad_scale · (softmax(logits[i]) − onehot(targets[i])), and it may be
 // the same memory as logits. A negative target is left out: its loss and gradient are zero.
 void cross_entropy(CpuStream&, ConstView logits, ConstView targets, View losses, View dlogits, float grad_scale);
+void cross_entropy(CudaStream&, ConstView logits, ConstView targets, View losses, View dlogits, float grad_scale);
 
 // sum[0] (fp32) = factor · (x[0] + x[1] + ...), added in a fixed order in fp64; overwritten or added to.
 void sum(CpuStream&, ConstView x, float factor, View sum, bool add_to_sum);
+void sum(CudaStream&, ConstView x, float factor, View sum, bool add_to_sum);
 
 }  // namespace zeepo

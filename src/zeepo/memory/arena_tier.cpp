@@ -1,9 +1,5 @@
 #include "zeepo/memory/arena_tier.h"
 
-#include <sys/mman.h>
-
-#include <cerrno>
-#include <cstring>
 #include <string>
 
 #include "zeepo/base/error.h"
@@ -13,19 +9,15 @@ namespace zeepo {
 
 ArenaTier::ArenaTier(std::string name, std::size_t budget_bytes, Backing backing, std::size_t alignment)
     : Tier(std::move(name)), arena_(budget_bytes, alignment) {
-  if (backing == Backing::none || arena_.capacity() == 0) return;
-  void* memory =
-      ::mmap(nullptr, arena_.capacity(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED)
-    throw Error("{} memory: cannot reserve {}: {}; lower --memory", this->name(),
-                format_size(static_cast<std::int64_t>(arena_.capacity())), std::strerror(errno));
-  base_ = static_cast<std::byte*>(memory);
-  // Huge pages halve the cost of large matrix products; where they are not to be had, ordinary pages do.
-  (void)::madvise(memory, arena_.capacity(), MADV_HUGEPAGE);
+  if (backing == Backing::memory) memory_ = host_memory(this->name(), arena_.capacity());
 }
 
-ArenaTier::~ArenaTier() {
-  if (base_) ::munmap(base_, arena_.capacity());
+ArenaTier::ArenaTier(std::string name, MemoryRange memory, std::size_t alignment)
+    : Tier(std::move(name)), arena_(memory.bytes(), alignment), memory_(std::move(memory)) {}
+
+ArenaTier::ArenaTier(std::string name, std::size_t budget_bytes, Stream& stream)
+    : Tier(std::move(name)), arena_(budget_bytes) {
+  dispatch(stream, [&](auto& s) { memory_ = device_memory(s, this->name(), arena_.capacity()); });
 }
 
 Block ArenaTier::allocate(std::size_t bytes, Kind kind) {
@@ -36,7 +28,7 @@ Block ArenaTier::allocate(std::size_t bytes, Kind kind) {
         "--micro-batch or --seq-len",
         name(), format_size(static_cast<std::int64_t>(bytes)), name_of(kind),
         format_size(static_cast<std::int64_t>(arena_.capacity())), describe(current()), name());
-  return lease(base_ ? base_ + *offset : nullptr, *offset, bytes, kind);
+  return lease(memory_.data() ? memory_.data() + *offset : nullptr, *offset, bytes, kind);
 }
 
 void ArenaTier::release(std::size_t offset, std::size_t bytes) noexcept { arena_.give_back(offset, bytes); }

@@ -9,7 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "zeepo/kernels/cpu/adam_factors.h"
+#include "zeepo/kernels/adam_factors.h"
 #include "zeepo/kernels/cpu/master_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // The step of one element, in fp32. Every operation rounds once, as written; a backend that keeps this order gives the
-// same bits. The factors are rounded once from fp64 (adam_factors.h).
+// same bits. The factors are rounded once from fp64 (kernels/adam_factors.h).
 //
 //   g = grad * grad_factor
 //   if (!decoupled) g = fma(decay, p, g)            // decay = weight_decay

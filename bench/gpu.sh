@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Builds and runs the CUDA backend's tests and benchmarks on a machine with a GPU: Ubuntu 24.04 with CUDA 13, nothing
+# installed on the way.
+#
+#   bench/gpu.sh                builds here, where Highway and zeepo's other libraries are installed, then runs
+#   bench/gpu.sh --pack FOLDER  builds portable programs on any machine with nvcc and puts them, with the shared
+#                               libraries that a GPU machine may lack, into FOLDER; runs nothing
+#   bench/gpu.sh --run FOLDER   runs the programs of such a folder
+#
+# ZEEPO_GPU_PARTS chooses what runs, by default "test memcheck racecheck bench". compute-sanitizer takes a minute or two:
+# without it on the PATH its parts are left out, and said so.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+programs=(test_kernels_cuda bench_cuda_kernels)
+parts=${ZEEPO_GPU_PARTS:-test memcheck racecheck bench}
+
+die() {
+  echo "gpu.sh: $*" >&2
+  exit 1
+}
+
+# build FOLDER [options...]
+build() {
+  local folder=$1
+  shift
+  cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEEPO_CUDA=ON -DZEEPO_TESTS=ON \
+    -DZEEPO_BENCH=ON "$@" --log-level=WARNING
+  cmake --build "$folder" --target "${programs[@]}"
+}
+
+# pack FOLDER: programs, and the libraries they name that are neither the system's nor CUDA's.
+pack() {
+  local folder=$1 library
+  build "$root/build/gpu" -DZEEPO_PORTABLE=ON
+  mkdir -p "$folder"
+  for program in "${programs[@]}"; do
+    cp "$root/build/gpu/$program" "$folder/"
+    ldd "$root/build/gpu/$program" | awk '$1 ~ /^lib(hwy|fmt|gtest|benchmark)/ { print $3 }' | while read -r library; do
+      cp -L "$library" "$folder/"
+    done
+  done
+  strip "${programs[@]/#/$folder/}"
+  du -sh "$folder"
+}
+
+# heading TEXT
+heading() { printf '\n== %s\n' "$1"; }
+
+run() {
+  local folder=$1 status=0 part only_kernels
+  [[ -x $folder/${programs[0]} ]] || die "$folder has no ${programs[0]}: bench/gpu.sh --pack makes such a folder"
+  command -v nvidia-smi >/dev/null || die "no nvidia-smi: is there a GPU?"
+  export LD_LIBRARY_PATH="$folder:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  heading "GPU"
+  nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader
+  for part in $parts; do
+    heading "$part"
+    case $part in
+      test) "$folder/test_kernels_cuda" --gtest_brief=1 || status=1 ;;
+      memcheck | racecheck)
+        only_kernels=()
+        [[ $part == memcheck ]] && only_kernels=(--report-api-errors no)  # a test asks for more memory than there is
+        if command -v compute-sanitizer >/dev/null; then
+          compute-sanitizer --tool "$part" "${only_kernels[@]}" --error-exitcode 9 "$folder/test_kernels_cuda" --gtest_brief=1 || status=1
+        else
+          echo "compute-sanitizer is not on the PATH: left out"
+        fi
+        ;;
+      bench) "$folder/bench_cuda_kernels" || status=1 ;;
+      *) die "ZEEPO_GPU_PARTS: $part: must be test, memcheck, racecheck or bench" ;;
+    esac
+  done
+  return $status
+}
+
+case ${1:-} in
+  "")
+    build "$root/build/gpu"
+    run "$root/build/gpu"
+    ;;
+  --pack) pack "${2:?--pack needs a folder}" ;;
+  --run) run "$(cd "${2:?--run needs a folder}" && pwd)" ;;
+  *) die "no such option: $1; see the top of this file" ;;
+esac

@@ -1,0 +1,46 @@
+#include "zeepo/device/cuda/cuda_stream.h"
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+
+int cuda_devices() {
+  int devices = 0;
+  const cudaError_t code = cudaGetDeviceCount(&devices);
+  if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver) {
+    (void)cudaGetLastError();  // it would come up again after the next launch
+    return 0;
+  }
+  cuda_check(code);
+  return devices;
+}
+
+CudaStream::CudaStream(int device) : Stream(Backend::cuda), device_(device) {
+  const int devices = cuda_devices();
+  if (device < 0 || device >= devices)
+    throw Error("GPU {}: this machine has {} that CUDA can use; see nvidia-smi, or compute on the CPU", device,
+                devices);
+  make_current();
+  cuda_check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
+  cudaStream_t stream = nullptr;
+  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  stream_.reset(stream);
+  cublasLtHandle_t blas = nullptr;
+  cuda_check(cublasLtCreate(&blas));
+  blas_.reset(blas);
+  workspace_ = device_memory(*this, "device", kWorkspaceBytes);
+}
+
+std::byte* CudaStream::workspace(std::size_t bytes) {
+  if (bytes > kWorkspaceBytes)
+    throw Error("GPU {}: a kernel asks for {} bytes of workspace; there are {}", device_, bytes, kWorkspaceBytes);
+  return workspace_.data();
+}
+
+void CudaStream::make_current() const { cuda_check(cudaSetDevice(device_)); }
+
+void CudaStream::synchronize() { cuda_check(cudaStreamSynchronize(handle())); }
+
+CudaStream& as_cuda(Stream& stream) { return static_cast<CudaStream&>(stream); }
+
+}  // namespace zeepo

@@ -1,0 +1,39 @@
+#include "zeepo/kernels/embedding.h"
+
+#include "tests/kernels/cuda/cuda_checks.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::int64_t kVocabulary = 101;
+
+// Some ids often, most a few times, some never.
+std::vector<std::int32_t> some_ids(std::int64_t count) {
+  std::vector<std::int32_t> ids;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float u = uniform({5}, static_cast<std::uint64_t>(i));
+    ids.push_back(u < 0.3f ? 7 : static_cast<std::int32_t>(u * 95));
+  }
+  return ids;
+}
+
+TEST(CudaEmbedding, LooksUpAndSumsWithTheBitsOfTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const std::int64_t n : {1, 8, 13, 264, 1032})
+      for (const std::int64_t count : {1, 6, 900})
+        for (const Write write : {Write::overwrite, Write::add}) {
+          auto ids = Twin::integers(some_ids(count), {count});
+          auto table = Twin::random(dtype, {kVocabulary, n}, 1), dy = Twin::random(dtype, {count, n}, 2);
+          auto dtable = Twin::random(dtype, {kVocabulary, n}, 3);
+          Twin y(dtype, {count, n});
+          on_both([&](auto& s) {
+            embed(s, ids.on(s), table.on(s), y.on(s));
+            embed_backward(s, ids.on(s), dy.on(s), dtable.on(s), write);
+          });
+          y.expect_same_bits("embed " + name_of_case(dtype, count, n));
+          dtable.expect_same_bits("embed_backward " + name_of_case(dtype, count, n, write == Write::add));
+        }
+}
+
+}  // namespace
+}  // namespace zeepo

@@ -1,0 +1,158 @@
+// What the optimizer does is the same to the bit on the CPU and on the GPU: a shard may be stepped on either.
+#include "zeepo/kernels/optimizer.h"
+
+#include <limits>
+
+#include "tests/kernels/cuda/cuda_checks.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::int64_t kSizes[] = {1, 15, 33, 1000, 70'001};
+
+// Weights in one of the three forms, in both memories.
+struct TwinWeights {
+  explicit TwinWeights(DType dtype, std::int64_t n, std::int64_t shift = 0)
+      : param(zeros(dtype, n), shift), low(zeros(dtype == DType::f16 ? DType::f32 : DType::i16, n)) {}
+
+  static TypedValues zeros(DType dtype, std::int64_t n) { return TypedValues(dtype, {n}); }
+  template <class S>
+  Weights on(S& s) {
+    return {param.on(s), param.cpu().view().dtype == DType::f32 ? View{} : low.on(s)};
+  }
+  void expect_same_bits(const std::string& what) const {
+    param.expect_same_bits("param " + what);
+    if (param.cpu().view().dtype == DType::f32) return;
+    EXPECT_TRUE(low.back().bytes() == low.cpu().bytes()) << "low " << what;
+  }
+
+  Twin param, low;
+};
+
+Twin control_of(float grad_factor, float skip = 0) {
+  TypedValues control(DType::f32, {3});
+  *control.view().as<StepControl>() = {.norm = 1, .grad_factor = grad_factor, .skip = skip};
+  return Twin(control);
+}
+
+TEST(CudaMasterWeights, GoInAndOutWithTheBitsOfTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const auto n : kSizes)
+      for (const std::int64_t shift : {0, 1}) {
+        auto fp32 = Twin::random(DType::f32, {n}, 1);
+        TwinWeights weights(dtype, n, shift);
+        Twin back(DType::f32, {n});
+        on_both([&](auto& s) {
+          write_master(s, fp32.on(s), weights.on(s));
+          read_master(s, weights.on(s), back.on(s));
+        });
+        weights.expect_same_bits(name_of_case(dtype, n, shift));
+        EXPECT_TRUE(back.back().bytes() == fp32.cpu().bytes()) << name_of_case(dtype, n, shift);
+      }
+}
+
+TEST(CudaAdam, HasTheBitsOfTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const DType grad_type : kFloatTypes)
+      for (const auto n : kSizes)
+        for (const bool decoupled : {true, false}) {
+          const std::int64_t shift = n == 1000 ? 1 : 0;
+          auto fp32 = Twin::random(DType::f32, {n}, 1, 0.02f), grad = Twin::random(grad_type, {n}, 2, 1e-2f, shift);
+          Twin m(TypedValues(DType::f32, {n})), v(TypedValues(DType::f32, {n}));
+          auto control = control_of(0.37f);
+          TwinWeights weights(dtype, n);
+          on_both([&](auto& s) {
+            write_master(s, fp32.on(s), weights.on(s));
+            for (int step = 1; step <= 3; ++step) {
+              const AdamOptions options{.lr = 1e-3f,
+                                        .beta1 = 0.9f,
+                                        .beta2 = 0.95f,
+                                        .eps = 1e-8f,
+                                        .weight_decay = 0.1f,
+                                        .correction1 = static_cast<float>(1 - std::pow(double{0.9f}, step)),
+                                        .correction2 = static_cast<float>(1 - std::pow(double{0.95f}, step)),
+                                        .decoupled = decoupled};
+              adam(s, weights.on(s), grad.on(s), m.on(s), v.on(s), control.on(s), options);
+            }
+          });
+          const auto what = fmt::format("{} grads {} {}", name_of_case(dtype, n), name_of(grad_type), decoupled);
+          weights.expect_same_bits(what);
+          m.expect_same_bits("m " + what);
+          v.expect_same_bits("v " + what);
+        }
+}
+
+TEST(CudaSgd, HasTheBitsOfTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const DType grad_type : kFloatTypes)
+      for (const auto n : kSizes)
+        for (const float momentum : {0.0f, 0.9f}) {
+          auto fp32 = Twin::random(DType::f32, {n}, 1), grad = Twin::random(grad_type, {n}, 2);
+          Twin b(TypedValues(DType::f32, {n}));
+          auto control = control_of(0.37f);
+          TwinWeights weights(dtype, n);
+          on_both([&](auto& s) {
+            write_master(s, fp32.on(s), weights.on(s));
+            for (const bool first : {true, false})
+              sgd(s, weights.on(s), grad.on(s), b.on(s), control.on(s),
+                  {.lr = 0.1f, .momentum = momentum, .weight_decay = 0.01f, .first_step = first});
+          });
+          const auto what =
+              fmt::format("{} grads {} momentum {}", name_of_case(dtype, n), name_of(grad_type), momentum);
+          weights.expect_same_bits(what);
+          b.expect_same_bits("b " + what);
+        }
+}
+
+TEST(CudaAdam, SkipsWhenControlSaysSo) {
+  auto fp32 = Twin::random(DType::f32, {100}, 1), grad = Twin::random(DType::f32, {100}, 2);
+  Twin m(TypedValues(DType::f32, {100})), v(TypedValues(DType::f32, {100}));
+  auto control = control_of(1, 1);
+  adam(gpu(), {fp32.on(gpu()), {}}, grad.on(gpu()), m.on(gpu()), v.on(gpu()), control.on(gpu()),
+       {.lr = 1,
+        .beta1 = 0.9f,
+        .beta2 = 0.9f,
+        .eps = 1e-8f,
+        .weight_decay = 0,
+        .correction1 = 1,
+        .correction2 = 1,
+        .decoupled = true});
+  fp32.expect_same_bits("skipped weights");
+  m.expect_same_bits("skipped m");
+  v.expect_same_bits("skipped v");
+}
+
+TEST(CudaGradientNorm, HasTheBitsOfTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const std::int64_t n :
+         {std::int64_t{1}, std::int64_t{63}, std::int64_t{70}, kNormBlock, 5 * kNormBlock + 1234})
+      for (const std::int64_t shift : {0, 1}) {
+        auto x = Twin::random(dtype, {n}, 1, 1, shift);
+        Twin partials(DType::f32, {norm_blocks(n)}), control(DType::f32, {3}), clipped(DType::f32, {3});
+        on_both([&](auto& s) {
+          sum_squares(s, x.on(s), partials.on(s));
+          finish_norm(s, partials.on(s), 8, 0, control.on(s));
+          finish_norm(s, partials.on(s), 8, 0.01f, clipped.on(s));
+        });
+        partials.expect_same_bits("sum_squares " + name_of_case(dtype, n, shift));
+        control.expect_same_bits("finish_norm " + name_of_case(dtype, n, shift));
+        clipped.expect_same_bits("finish_norm, clipped " + name_of_case(dtype, n, shift));
+      }
+}
+
+TEST(CudaGradientNorm, AnInfiniteSumSkipsTheStep) {
+  auto sums = TypedValues::random(DType::f32, {2000}, 3);
+  for (std::int64_t i = 0; i < sums.elements(); ++i) sums.set(i, std::abs(static_cast<float>(sums[i])));
+  Twin good(sums);
+  sums.set(1999, std::numeric_limits<float>::infinity());
+  Twin bad(sums), control(DType::f32, {3}), skipped(DType::f32, {3});
+  on_both([&](auto& s) {
+    finish_norm(s, good.on(s), 1, 1, control.on(s));
+    finish_norm(s, bad.on(s), 1, 1, skipped.on(s));
+  });
+  control.expect_same_bits("2000 partial sums");
+  EXPECT_EQ(skipped.back()[2], 1);
+}
+
+}  // namespace
+}  // namespace zeepo
