@@ -18,7 +18,7 @@ int cuda_devices();
 
 class CudaStream final : public Stream {
  public:
-  static constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kWorkspaceBytes = std::size_t{96} << 20;
 
   // Throws Error when there is no such GPU or it has no room for the workspace.
   explicit CudaStream(int device = 0);

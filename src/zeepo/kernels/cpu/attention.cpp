@@ -3,31 +3,13 @@
 #include <cmath>
 #include <limits>
 
-#include "zeepo/base/error.h"
+#include "zeepo/kernels/check_attention.h"
 #include "zeepo/kernels/cpu/attention_block.h"
 #include "zeepo/kernels/cpu/attention_decode.h"
 #include "zeepo/kernels/cpu/scratch.h"
 
 namespace zeepo {
 namespace cpu {
-
-void check_attention(const char* op, const ConstHeads& q, const ConstHeads& k, const ConstHeads& v,
-                     const ConstHeads& out, const AttentionOptions& options) {
-  const auto text = [](const ConstHeads& x) {
-    return fmt::format("{} ({}, {}, {}, {})", name_of(x.dtype), x.batch, x.rows, x.heads, x.head_dim);
-  };
-  const auto like = [](const ConstHeads& x, const ConstHeads& y) {
-    return x.dtype == y.dtype && x.batch == y.batch && x.rows == y.rows && x.heads == y.heads &&
-           x.head_dim == y.head_dim;
-  };
-  const bool fits = like(k, v) && like(q, out) && q.dtype == k.dtype && q.batch == k.batch &&
-                    q.head_dim == k.head_dim && q.rows <= k.rows && k.heads > 0 && q.heads % k.heads == 0;
-  if (!fits || q.dtype == DType::i32 || q.dtype == DType::i16)
-    throw Error("{}: q {}, k {}, v {} and out {} do not fit together", op, text(q), text(k), text(v), text(out));
-  if (!(options.scale > 0) || !(options.dropout >= 0) || !(options.dropout < 1) || options.window < 0)
-    throw Error("{}: scale {}, dropout {}, window {}: must be positive, in [0, 1) and at least 0", op, options.scale,
-                options.dropout, options.window);
-}
 
 namespace {
 
@@ -88,10 +70,7 @@ void forward_block(const Forward& f, std::int64_t b, std::int64_t h, Range queri
 void attention(CpuStream& stream, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums,
                const AttentionOptions& options) {
   using namespace cpu;
-  check_attention("attention", q, k, v, out, options);
-  if (log_sums && (log_sums.dtype != DType::f32 || log_sums.elements() != q.batch * q.heads * q.rows))
-    throw Error("attention: log_sums {} {}: must be fp32 ({}, {}, {})", name_of(log_sums.dtype), log_sums.shape.str(),
-                q.batch, q.heads, q.rows);
+  check_attention(q, k, v, out, log_sums, options);
   if (few_queries(q, k, options)) return attention_decode(stream, q, k, v, out, log_sums, options);
   const Forward f{q, k, v, out, log_sums.as<float>(), options, Mask(q, k, options)};
   const std::int64_t blocks = blocks_of(q.rows, kQueries), heads = q.batch * q.heads;

@@ -1,5 +1,5 @@
-#include "zeepo/base/error.h"
 #include "zeepo/kernels/attention.h"
+#include "zeepo/kernels/check_attention.h"
 #include "zeepo/kernels/cpu/attention_block.h"
 #include "zeepo/kernels/cpu/scratch.h"
 
@@ -143,26 +143,12 @@ void key_block(const Backward& f, std::int64_t b, std::int64_t kv, Range keys) {
   narrow_block(block.dv, keys.size(), dim, head_row(dv, b, kv, keys.begin), dv.dtype, dv.row_stride);
 }
 
-void check(const AttentionBackward& x, const AttentionOptions& options) {
-  check_attention("attention_backward", x.q, x.k, x.v, x.out, options);
-  check_attention("attention_backward", x.dq, x.dk, x.dv, x.dout, options);
-  if (x.q.rows != x.k.rows || x.dq.rows != x.q.rows || x.dq.heads != x.q.heads || x.dk.heads != x.k.heads ||
-      x.dq.dtype != x.q.dtype || x.dq.batch != x.q.batch || x.dq.head_dim != x.q.head_dim || x.dk.rows != x.k.rows)
-    throw Error(
-        "attention_backward: {} queries and {} keys: gradients must have the extents of q, k and v, with as many "
-        "queries as keys",
-        x.q.rows, x.k.rows);
-  if (x.log_sums.dtype != DType::f32 || x.log_sums.elements() != x.q.batch * x.q.heads * x.q.rows)
-    throw Error("attention_backward: log_sums {}: must be ({}, {}, {})", x.log_sums.shape.str(), x.q.batch, x.q.heads,
-                x.q.rows);
-}
-
 }  // namespace
 }  // namespace cpu
 
 void attention_backward(CpuStream& stream, const AttentionBackward& x, const AttentionOptions& options) {
   using namespace cpu;
-  check(x, options);
+  check_attention_backward(x, options);
   const Backward f{x, options, Mask(x.q, x.k, options)};
   const std::int64_t key_heads = x.q.batch * x.k.heads, query_heads = x.q.batch * x.q.heads;
   if (x.q.dtype == DType::f32 && key_heads >= kEnoughHeads)

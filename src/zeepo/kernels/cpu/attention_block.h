@@ -60,8 +60,4 @@ inline void* head_row(const Heads& x, std::int64_t b, std::int64_t h, std::int64
 
 inline Operand transposed(Operand x) { return {x.data, x.stride, Transpose::yes}; }
 
-// Throws Error when extents or types of q, k and v (or of their gradients) do not belong together.
-void check_attention(const char* op, const ConstHeads& q, const ConstHeads& k, const ConstHeads& v,
-                     const ConstHeads& out, const AttentionOptions& options);
-
 }  // namespace zeepo::cpu

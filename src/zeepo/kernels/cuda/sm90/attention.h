@@ -1,0 +1,24 @@
+// Attention by Hopper's matrix units, for bf16 and fp16. Deterministic: every sum has one owner and one order.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "zeepo/kernels/attention.h"
+
+namespace zeepo::cuda::sm90 {
+
+// Whether the GPU has these units, and the build code for them.
+bool takes(int device);
+// Whether the kernels take these: 16-bit heads of at most 256, in rows that start at multiples of 16 bytes.
+bool takes(const ConstHeads& x);
+
+void forward(cudaStream_t, const ConstHeads& q, const ConstHeads& k, const ConstHeads& v, const Heads& out,
+             View log_sums, const AttentionOptions&);
+
+// How much of `room_bytes` the backward pass takes as its workspace; more than that when it cannot do with less. It
+// depends on the extents and the room only, and so does the order of sums.
+std::size_t backward_workspace_bytes(const AttentionBackward&, std::size_t room_bytes);
+void backward(cudaStream_t, const AttentionBackward&, const AttentionOptions&, std::byte* workspace,
+              std::size_t workspace_bytes);
+
+}  // namespace zeepo::cuda::sm90

@@ -1,0 +1,127 @@
+#include "zeepo/kernels/cuda/sm90/attention_backward.h"
+
+#include "zeepo/device/cuda/check.h"
+#include "zeepo/kernels/cuda/floats.h"
+
+namespace zeepo::cuda::sm90 {
+namespace {
+
+constexpr float kLog2e = 1.4426950408889634f;
+// Blocks of 128 keys that keep a GPU busy to the end, although the last keys have the least to do.
+constexpr std::int64_t kEnoughBlocks = 512;
+
+struct RowTerms {
+  AttentionExtents x;
+  HeadsPointer out, dout;
+  const float* log_sums;
+  float2* terms;
+};
+
+// A row a group of eight threads, eight elements at a time.
+template <class T>
+__global__ void row_terms_kernel(const __grid_constant__ RowTerms a) {
+  const AttentionExtents& x = a.x;
+  const int length = (x.queries + 63) / 64 * 64;
+  const int lane = threadIdx.x % 8, i = blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8;
+  const int b = blockIdx.y / x.heads, h = blockIdx.y % x.heads;
+  float sum = 0;
+  if (i < x.queries) {
+    const T* out = head_of<T>(a.out, b, h, x.dim) + i * a.out.row_stride;
+    const T* dout = head_of<T>(a.dout, b, h, x.dim) + i * a.dout.row_stride;
+    for (int d = 8 * lane; d < x.dim; d += 64) {
+      float y[8], dy[8];
+      load<8>(out + d, y);
+      load<8>(dout + d, dy);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) sum = __fmaf_rn(y[n], dy[n], sum);
+    }
+  }
+#pragma unroll
+  for (int step = 4; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  if (lane != 0 || i >= length) return;
+  const float log_sum = i < x.queries ? a.log_sums[std::int64_t{blockIdx.y} * x.queries + i] : 0;
+  a.terms[std::int64_t{blockIdx.y} * length + i] = {-log_sum * kLog2e, sum};
+}
+
+struct Parts {
+  AttentionExtents x;
+  HeadsPointer dk, dv;
+  int parts;
+  const float* partials;
+};
+
+// The sum of the parts of dk (blockIdx.y == 0) or dv, four elements a thread.
+template <class T>
+__global__ void add_parts_kernel(const __grid_constant__ Parts a) {
+  const AttentionExtents& x = a.x;
+  const std::int64_t elements = std::int64_t{x.batch} * x.keys * x.kv_heads * x.dim;
+  const std::int64_t at = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4;
+  if (at >= elements) return;
+  const float* from = a.partials + blockIdx.y * a.parts * elements + at;
+  float sum[4] = {};
+  for (int p = 0; p < a.parts; ++p) {
+    float part[4];
+    load<4>(from + p * elements, part);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] += part[i];
+  }
+  const HeadsPointer& to = blockIdx.y == 0 ? a.dk : a.dv;
+  const std::int64_t width = std::int64_t{x.kv_heads} * x.dim, row = at / width;
+  store<4>(sum, static_cast<T*>(to.data) + row / x.keys * to.batch_stride + row % x.keys * to.row_stride + at % width);
+}
+
+std::size_t row_terms_bytes(const AttentionBackward& x) {
+  return static_cast<std::size_t>(x.q.batch * x.q.heads * row_terms_length(x.q.rows)) * sizeof(float2);
+}
+std::size_t partials_bytes(const AttentionBackward& x, std::int64_t parts) {
+  if (parts == 1) return 0;
+  return static_cast<std::size_t>(8 * parts * x.k.batch * x.k.rows * x.k.heads * x.k.head_dim);
+}
+// The fewest parts of a group of heads that make enough blocks, of those whose sums fit.
+int parts_within(const AttentionBackward& x, std::size_t room_bytes) {
+  const std::int64_t blocks = x.k.batch * x.k.heads * pieces(x.k.rows, 128), group = x.q.heads / x.k.heads;
+  std::int64_t best = 1;
+  for (std::int64_t parts = 2; parts <= group && blocks * best < kEnoughBlocks; ++parts)
+    if (group % parts == 0 && row_terms_bytes(x) + partials_bytes(x, parts) <= room_bytes) best = parts;
+  return static_cast<int>(best);
+}
+
+}  // namespace
+
+bool takes(int device) {
+  int major = 0;
+  cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major == 9;
+}
+
+std::size_t backward_workspace_bytes(const AttentionBackward& x, std::size_t room_bytes) {
+  return row_terms_bytes(x) + partials_bytes(x, parts_within(x, room_bytes));
+}
+
+void backward(cudaStream_t stream, const AttentionBackward& x, const AttentionOptions& options, std::byte* workspace,
+              std::size_t workspace_bytes) {
+  const AttentionExtents extents(x.q, x.k, options);
+  const int parts = parts_within(x, workspace_bytes);
+  auto* terms = reinterpret_cast<float2*>(workspace);
+  auto* partials = reinterpret_cast<float*>(workspace + row_terms_bytes(x));
+  constexpr int kThreads = 256;
+  with_float_type(x.q.dtype, [&](auto type) {
+    const dim3 grid(static_cast<unsigned>(pieces(row_terms_length(x.q.rows), kThreads / 8)),
+                    static_cast<unsigned>(x.q.batch * x.q.heads));
+    row_terms_kernel<decltype(type)><<<grid, kThreads, 0, stream>>>(
+        {extents, pointer_of(x.out), pointer_of(x.dout), x.log_sums.as<float>(), terms});
+    check_launch();
+  });
+  query_gradients(stream, x, options, terms);
+  key_gradients(stream, x, options, terms, parts, partials);
+  if (parts == 1) return;
+  with_float_type(x.q.dtype, [&](auto type) {
+    const std::int64_t elements = x.k.batch * x.k.rows * x.k.heads * x.k.head_dim;
+    const dim3 grid(static_cast<unsigned>(pieces(elements, 4 * kThreads)), 2);
+    add_parts_kernel<decltype(type)>
+        <<<grid, kThreads, 0, stream>>>({extents, pointer_of(x.dk), pointer_of(x.dv), parts, partials});
+    check_launch();
+  });
+}
+
+}  // namespace zeepo::cuda::sm90

@@ -1,0 +1,182 @@
+#include <algorithm>
+
+#include "zeepo/device/cuda/check.h"
+#include "zeepo/kernels/cuda/sm90/attention_backward.h"
+#include "zeepo/kernels/cuda/sm90/attention_math.h"
+#include "zeepo/kernels/cuda/sm90/kept_weights.h"
+
+namespace zeepo::cuda::sm90 {
+namespace {
+
+struct Arguments {
+  AttentionExtents x;
+  HeadsPointer dq;
+  const float2* row_terms;
+  CUtensorMap q, dout, k, v;
+};
+
+constexpr int kKeys = 64;
+
+// A block has 64 queries a warpgroup and goes over the keys that they see. With `blocks` of them on a multiprocessor,
+// one computes while another waits.
+template <int columns, int warpgroups, int blocks, bool dropout>
+struct Plan {
+  using Queries = Tile<64 * warpgroups, columns>;
+  using Keys = Tile<kKeys, columns>;
+  static constexpr int kStageBytes = 2 * Keys::kBytes;
+  static constexpr int kStages = std::min(4, (kSharedBytes / blocks - 2 * Queries::kBytes) / kStageBytes);
+  // Sums of one step are left running into the next where there are stages and registers enough.
+  static constexpr bool kOverlap = kStages > 2 && blocks == 1 && !dropout;
+  static constexpr int kAhead = kOverlap ? kStages - 2 : kStages - 1;
+  using Ring = Stages<kStages, 4 * warpgroups>;
+  static constexpr int kBytes = 2 * Queries::kBytes + kStages * kStageBytes + Ring::kBytes + 16;
+};
+
+template <class T, int columns, int warpgroups, int blocks, bool dropout>
+__global__ void __launch_bounds__(128 * warpgroups, blocks) dq_kernel(const __grid_constant__ Arguments a) {
+  using P = Plan<columns, warpgroups, blocks, dropout>;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const std::uint32_t base = shared_address(memory);
+  const typename P::Queries q{base}, dout{base + P::Queries::kBytes};
+  const std::uint32_t first_stage = base + 2 * P::Queries::kBytes;
+  const auto k_tile = [&](int step) { return typename P::Keys{first_stage + step % P::kStages * P::kStageBytes}; };
+  const auto v_tile = [&](int step) { return typename P::Keys{k_tile(step).address + P::Keys::kBytes}; };
+  const typename P::Ring ring(first_stage + P::kStages * P::kStageBytes);
+  const Barrier queries_here{first_stage + P::kStages * P::kStageBytes + P::Ring::kBytes};
+  if (threadIdx.x == 0) {
+    ring.init();
+    queries_here.init(1);
+    publish_barriers();
+  }
+  __syncthreads();
+
+  const AttentionExtents& x = a.x;
+  const int b = blockIdx.x / x.heads, h = blockIdx.x % x.heads, kv = h / x.group();
+  // The last queries see the most keys and come first.
+  const int i0 = (gridDim.y - 1 - blockIdx.y) * 64 * warpgroups;
+  const int begin = x.first_key(i0) / kKeys * kKeys, end = x.end_key(i0, 64 * warpgroups);
+  const int steps = (end - begin + kKeys - 1) / kKeys;
+  const auto fill = [&](int step) {
+    const Barrier barrier = ring.fill(step, P::kStageBytes);
+    load(k_tile(step), a.k, b, kv, begin + step * kKeys, barrier);
+    load(v_tile(step), a.v, b, kv, begin + step * kKeys, barrier);
+  };
+  const auto fill_ahead = [&](int step) {
+    if (threadIdx.x == 0 && step + P::kAhead < steps) fill(step + P::kAhead);
+    __syncwarp();
+  };
+  if (threadIdx.x == 0) {
+    queries_here.announce(2 * P::Queries::kBytes);
+    load(q, a.q, b, h, i0, queries_here);
+    load(dout, a.dout, b, h, i0, queries_here);
+    for (int step = 0; step < P::kAhead && step < steps; ++step) fill(step);
+  }
+  __syncwarp();
+
+  const Lane lane;
+  const int i = i0 + 64 * lane.warpgroup;  // this warpgroup's first query
+  const float factor = x.scale * kLog2e;
+  float2 terms[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = i + lane.row + 8 * r, length = (x.queries + 63) / 64 * 64;
+    terms[r] = row < length ? a.row_terms[std::int64_t{blockIdx.x} * length + row] : float2{0, 0};
+  }
+  queries_here.wait(0);
+  Sums<columns> dq;
+  dq.clear();
+  for (int step = 0; step < steps; ++step) {
+    ring.wait(step);
+    const int j = begin + step * kKeys;
+    float weights[kKeys / 2], dweights[kKeys / 2];
+    fence_registers();
+    dot_rows<T>(weights, q, 64 * lane.warpgroup, k_tile(step));
+    close_group();
+    dot_rows<T>(dweights, dout, 64 * lane.warpgroup, v_tile(step));
+    close_group();
+    fill_ahead(step);
+    if (P::kOverlap && step > 0) {
+      wait<2>();
+      ring.give_back(step - 1);
+    }
+    wait<1>();
+    const bool masked = !x.all_see(i, 64, j, kKeys);
+#pragma unroll
+    for (int n = 0; n < kKeys / 2; ++n) {
+      const int r = n % 4 / 2;
+      weights[n] = exp2_fast(__fmaf_rn(weights[n], factor, terms[r].x));
+    }
+    if (masked) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 2; ++n)
+        if (!x.sees(i + lane.row + n % 4 / 2 * 8, j + n / 4 * 8 + lane.column + n % 2)) weights[n] = 0;
+    }
+    wait<0>();
+    if constexpr (dropout) {
+      const KeptOfQueries kept(x, b, h, lane, i, j);
+      const float keep_factor = 1 / (1 - x.dropout);
+#pragma unroll
+      for (int n = 0; n < kKeys / 2; ++n) dweights[n] = kept[n] ? dweights[n] * keep_factor : 0;
+    }
+#pragma unroll
+    for (int n = 0; n < kKeys / 2; ++n) weights[n] *= dweights[n] - terms[n % 4 / 2].y;
+    std::uint32_t left[kKeys / 16][4];
+    pack_all<T>(weights, left);
+    fence_registers();
+    dq.template add<T>(left, k_tile(step));
+    close_group();
+    if (!P::kOverlap) {
+      wait<0>();
+      ring.give_back(step);
+    }
+  }
+  wait<0>();
+  dq.scale(x.scale, x.scale);
+  store(dq, lane, head_of<T>(a.dq, b, h, x.dim), a.dq.row_stride, i, x.queries, x.dim);
+}
+
+struct Operands {
+  AttentionBackward x;
+  AttentionOptions options;
+  const float2* row_terms;
+};
+
+template <class T, int columns, int warpgroups, int blocks, bool dropout>
+void launch(cudaStream_t stream, const Operands& o) {
+  constexpr int kBytes = Plan<columns, warpgroups, blocks, dropout>::kBytes, kQueries = 64 * warpgroups;
+  const auto kernel = dq_kernel<T, columns, warpgroups, blocks, dropout>;
+  static const cudaError_t sized = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  cuda_check(sized);
+  const Arguments a{AttentionExtents(o.x.q, o.x.k, o.options),
+                    pointer_of(o.x.dq),
+                    o.row_terms,
+                    tensor_map(o.x.q, kQueries),
+                    tensor_map(o.x.dout, kQueries),
+                    tensor_map(o.x.k, kKeys),
+                    tensor_map(o.x.v, kKeys)};
+  const dim3 grid(a.x.batch * a.x.heads, (a.x.queries + kQueries - 1) / kQueries);
+  kernel<<<grid, 128 * warpgroups, kBytes, stream>>>(a);
+  check_launch();
+}
+
+template <class T, bool dropout>
+void launch(cudaStream_t stream, const Operands& o) {
+  if (o.x.q.head_dim <= 64)
+    launch<T, 64, 2, dropout ? 1 : 2, dropout>(stream, o);
+  else if (o.x.q.head_dim <= 128)
+    launch<T, 128, 2, 1, dropout>(stream, o);
+  else
+    launch<T, 256, 1, 1, dropout>(stream, o);
+}
+
+}  // namespace
+
+void query_gradients(cudaStream_t stream, const AttentionBackward& x, const AttentionOptions& options,
+                     const float2* row_terms) {
+  const Operands o{x, options, row_terms};
+  if (x.q.dtype == DType::bf16)
+    return options.dropout > 0 ? launch<__nv_bfloat16, true>(stream, o) : launch<__nv_bfloat16, false>(stream, o);
+  return options.dropout > 0 ? launch<__half, true>(stream, o) : launch<__half, false>(stream, o);
+}
+
+}  // namespace zeepo::cuda::sm90
