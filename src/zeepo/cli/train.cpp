@@ -43,8 +43,8 @@ void parse_choices(const Texts& texts, TrainOptions& options) {
 
 // What lives where.
 void parse_placement(const Texts& texts, TrainOptions& options) {
-  options.placement.params = Shares::all_in(place_option("--offload-param", texts.offload_param));
-  options.placement.optimizer = Shares::all_in(place_option("--offload-optimizer", texts.offload_optimizer));
+  options.placement.params = shares_option("--offload-param", texts.offload_param);
+  options.placement.optimizer = shares_option("--offload-optimizer", texts.offload_optimizer);
   options.placement.activations = place_option("--offload-activations", texts.offload_activations);
   if (!texts.nvme_path.empty())
     for (const auto& path : split_at_commas(texts.nvme_path)) options.nvme_paths.emplace_back(path);
@@ -118,11 +118,13 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
 }
 
 void add_offload_options(CLI::App& command, Texts& texts) {
-  command.add_option("--offload-param", texts.offload_param, "Where parameters live between uses: none, host or nvme")
+  command
+      .add_option("--offload-param", texts.offload_param,
+                  "Where parameters live between uses: none, host, nvme, or shares of them as host=0.5,nvme=0.3")
       ->capture_default_str();
   command
       .add_option("--offload-optimizer", texts.offload_optimizer,
-                  "Where the optimizer's state and the gradients live, and are stepped: none, host or nvme")
+                  "Where the optimizer's state and the gradients live, and are stepped: none, host, nvme, or shares")
       ->capture_default_str();
   command
       .add_option("--offload-activations", texts.offload_activations,
