@@ -44,5 +44,29 @@ TEST(Schedule, ARunNoLongerThanItsWarmUpHasARate) {
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 3, 5), 0.6);
 }
 
+TEST(Schedule, WarmUpMayStartAboveZero) {
+  const Schedule schedule{.warmup = 10, .lr = 2, .lr_start = 1};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 1, 110), 1.1);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 5, 110), 1.5);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 10, 110), 2);
+}
+
+TEST(Schedule, WarmUpMayFollowTheLogarithm) {
+  const Schedule schedule{.warmup = 16, .lr = 2, .lr_start = 1, .warmup_shape = WarmupShape::log};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 1, 110), 1);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 4, 110), 1.5);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 16, 110), 2);
+  EXPECT_DOUBLE_EQ(learning_rate(Schedule{.warmup = 1, .lr = 2, .warmup_shape = WarmupShape::log}, 1, 110), 2);
+}
+
+TEST(Schedule, TheFallMayEndBeforeOrAfterTheLastStep) {
+  const Schedule early{.type = ScheduleType::linear, .warmup = 10, .lr = 2, .lr_end = 0.5, .end = 60};
+  EXPECT_DOUBLE_EQ(learning_rate(early, 35, 110), 1.25);
+  EXPECT_DOUBLE_EQ(learning_rate(early, 60, 110), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(early, 110, 110), 0.5);
+  const Schedule late{.type = ScheduleType::cosine, .lr = 2, .end = 200};
+  EXPECT_DOUBLE_EQ(learning_rate(late, 100, 100), 1);
+}
+
 }  // namespace
 }  // namespace zeepo

@@ -1,5 +1,6 @@
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -8,6 +9,7 @@
 #include "zeepo/cli/values.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/comm/throttled/throttled_communicator.h"
+#include "zeepo/train/deepspeed_config.h"
 #include "zeepo/train/trainer.h"
 
 namespace zeepo::cli {
@@ -19,6 +21,7 @@ struct Texts {
   std::string dtype = "fp32", output_dtype, device = "cpu", memory, prefetch = "256MiB", link;
   std::string offload_param = "none", offload_optimizer = "none", offload_activations = "none", nvme_path;
   bool no_shuffle = false;
+  std::filesystem::path config;
 };
 
 void parse_betas(const std::string& text, OptimizerOptions& optimizer) {
@@ -43,8 +46,8 @@ void parse_choices(const Texts& texts, TrainOptions& options) {
 
 // What lives where.
 void parse_placement(const Texts& texts, TrainOptions& options) {
-  options.placement.params = Shares::all_in(place_option("--offload-param", texts.offload_param));
-  options.placement.optimizer = Shares::all_in(place_option("--offload-optimizer", texts.offload_optimizer));
+  options.placement.params = shares_option("--offload-param", texts.offload_param);
+  options.placement.optimizer = shares_option("--offload-optimizer", texts.offload_optimizer);
   options.placement.activations = place_option("--offload-activations", texts.offload_activations);
   if (!texts.nvme_path.empty())
     for (const auto& path : split_at_commas(texts.nvme_path)) options.nvme_paths.emplace_back(path);
@@ -60,6 +63,7 @@ void add_data_options(CLI::App& command, TrainOptions& options, Texts& texts) {
   command.add_flag("--from-scratch", options.from_scratch, "Start from weights drawn from --seed, not from the files");
   command.add_option("--data", options.data, "Token file (.bin), text (.txt) or JSON lines with \"text\" (.jsonl)")
       ->required();
+  command.add_option("--config", texts.config, "DeepSpeed's JSON; options given here win over it");
   command.add_option("--seq-len", options.seq_len, "Tokens a sample [1024, or the model's positions]");
   command.add_option("--micro-batch", options.micro_batch, "Samples computed at a time")->capture_default_str();
   command.add_option("--grad-accum", options.grad_accum, "Micro-batches a step")->capture_default_str();
@@ -118,11 +122,13 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
 }
 
 void add_offload_options(CLI::App& command, Texts& texts) {
-  command.add_option("--offload-param", texts.offload_param, "Where parameters live between uses: none, host or nvme")
+  command
+      .add_option("--offload-param", texts.offload_param,
+                  "Where parameters live between uses: none, host, nvme, or shares of them as host=0.5,nvme=0.3")
       ->capture_default_str();
   command
       .add_option("--offload-optimizer", texts.offload_optimizer,
-                  "Where the optimizer's state and the gradients live, and are stepped: none, host or nvme")
+                  "Where the optimizer's state and the gradients live, and are stepped: none, host, nvme, or shares")
       ->capture_default_str();
   command
       .add_option("--offload-activations", texts.offload_activations,
@@ -132,9 +138,20 @@ void add_offload_options(CLI::App& command, Texts& texts) {
                      "Directories for files of states, as DIR[,DIR...]: striped over all");
 }
 
+// DeepSpeed's file gives what the command line has not.
+void apply_config(const CLI::App& command, const std::filesystem::path& path, const Launch& launch,
+                  TrainOptions& options) {
+  const DeepSpeedConfig config = load_deepspeed_config(path);
+  std::set<std::string> flags;
+  for (const CLI::Option* option : command.get_options())
+    if (option->count() > 0) flags.insert(option->get_name());
+  apply(config, flags, launch.size, options);
+  if (launch.rank == 0 && !config.unused.empty()) fmt::print(stderr, "zeepo: warning: {}\n", warning_of(config));
+}
+
 // One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
-void train(const TrainOptions& options, double link_bytes_per_second) {
-  const auto communicator = make_communicator(detect_launch());
+void train(const TrainOptions& options, const Launch& launch, double link_bytes_per_second) {
+  const auto communicator = make_communicator(launch);
   if (communicator->size() == 1) return Trainer(options, *communicator).run();
   try {
     std::optional<ThrottledCommunicator> slow;
@@ -159,7 +176,7 @@ void add_train(CLI::App& program) {
   command->footer(
       "Examples: zeepo train --model gpt2 --data book.txt --seq-len 512 --steps 100 --output tuned\n"
       "          mpirun -n 4 zeepo train --stage 3 --model llama --data tokens.bin --steps 100");
-  command->callback([options, texts] {
+  command->callback([command, options, texts] {
     parse_choices(*texts, *options);
     parse_betas(texts->betas, options->optimizer);
     options->dtype = dtype_option("--dtype", texts->dtype);
@@ -171,7 +188,9 @@ void add_train(CLI::App& program) {
     options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
     check_device(texts->device);
     if (texts->no_shuffle) options->order = Order::as_is;
-    train(*options, links.ranks);
+    const Launch launch = detect_launch();
+    if (command->count("--config") > 0) apply_config(*command, texts->config, launch, *options);
+    train(*options, launch, links.ranks);
   });
 }
 

@@ -1,5 +1,9 @@
 #include "zeepo/cli/values.h"
 
+#include <charconv>
+#include <optional>
+#include <string_view>
+
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
 
@@ -67,6 +71,29 @@ SimulatedLinks links_option(const std::string& text) {
 
 Place place_option(const std::string& option, const std::string& text) {
   return choice_option<Place>(option, text, {{"none", Place::device}, {"host", Place::host}, {"nvme", Place::nvme}});
+}
+
+Shares shares_option(const std::string& option, const std::string& text) {
+  if (text.find('=') == std::string::npos) return Shares::all_in(place_option(option, text));
+  constexpr double kRounding = 1e-9;  // 0.7 and 0.3 may be a little more than 1
+  std::map<std::string, std::optional<double>> shares{{"host", {}}, {"nvme", {}}};
+  for (const auto& part : split_at_commas(text)) {
+    const std::size_t equals = part.find('=');
+    const auto found = shares.find(part.substr(0, equals));
+    if (equals == std::string::npos || found == shares.end())
+      throw UsageError("{} {}: \"{}\": write it like host=0.5,nvme=0.3", option, text, part);
+    if (found->second) throw UsageError("{} {}: {} is given twice", option, text, found->first);
+    const std::string_view number = std::string_view(part).substr(equals + 1);
+    double share = 0;
+    const auto [end, fault] = std::from_chars(number.data(), number.data() + number.size(), share);
+    if (fault != std::errc() || end != number.data() + number.size() || !(share >= 0 && share <= 1))
+      throw UsageError("{} {}: {} {}: must be a share from 0 to 1", option, text, found->first, number);
+    found->second = share;
+  }
+  const Shares given{shares["host"].value_or(0), shares["nvme"].value_or(0)};
+  if (given.host + given.nvme > 1 + kRounding)
+    throw UsageError("{} {}: the shares are {} together, must be at most 1", option, text, given.host + given.nvme);
+  return given;
 }
 
 void check_device(const std::string& text) {

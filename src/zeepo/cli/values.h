@@ -9,6 +9,7 @@
 #include "zeepo/base/dtype.h"
 #include "zeepo/base/error.h"
 #include "zeepo/memory/tier.h"
+#include "zeepo/zero/placement.h"
 
 namespace zeepo::cli {
 
@@ -31,6 +32,8 @@ struct Budgets {
 Budgets memory_option(const std::string& text);
 // "none", "host" or "nvme".
 Place place_option(const std::string& option, const std::string& text);
+// The same, or a share of each place: "host=0.5,nvme=0.3". The rest stays on the device.
+Shares shares_option(const std::string& option, const std::string& text);
 // "ranks=1GB/s,host-device=8GB/s,nvme=500MB/s": bytes a second of each link that is to be slow; 0 for the others.
 struct SimulatedLinks {
   double ranks = 0, host_device = 0, nvme = 0;

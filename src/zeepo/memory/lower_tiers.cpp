@@ -83,7 +83,7 @@ LowerTiers::LowerTiers(const Options& options, Stream& host_stream, ArenaTier::B
   host_ = std::make_unique<ArenaTier>("host", budget(options.host_bytes), backing, kHostAlignment);
   if (!options.nvme_paths.empty()) {
     if (!dry_) {
-      engine_ = make_io_engine();
+      engine_ = make_io_engine(options.io);
       if (options.nvme_bytes_per_second > 0)
         slow_engine_ = std::make_unique<ThrottledEngine>(*engine_, options.nvme_bytes_per_second);
       file_ =

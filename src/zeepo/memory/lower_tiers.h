@@ -37,6 +37,7 @@ class LowerTiers {
     std::int64_t staging_bytes = 4 << 20;  // of each buffer between a device and files, of which there are four
     double link_bytes_per_second = 0;      // a simulated link to the device, each way; 0: as fast as it goes
     double nvme_bytes_per_second = 0;      // simulated files
+    IoOptions io = {};
   };
 
   // Work on host memory is done on `host_stream`.

@@ -27,6 +27,13 @@ void not_negative(const char* option, double value) {
   if (!(value >= 0) || std::isinf(value)) throw UsageError("train: {} {}: must be a number, 0 or more", option, value);
 }
 
+void are_shares(const char* option, const Shares& shares) {
+  constexpr double kRounding = 1e-9;
+  if (!(shares.host >= 0 && shares.nvme >= 0 && shares.host + shares.nvme <= 1 + kRounding))
+    throw UsageError("train: {} host={},nvme={}: must be shares, 0 or more and together at most 1", option, shares.host,
+                     shares.nvme);
+}
+
 }  // namespace
 
 void check(const TrainOptions& options) {
@@ -50,6 +57,8 @@ void check(const TrainOptions& options) {
   in_range("--betas", options.optimizer.beta2, 0, 1);
   in_range("--momentum", options.optimizer.momentum, 0, 1);
   if (options.dropout) in_range("--dropout", *options.dropout, 0, 1);
+  are_shares("--offload-param", options.placement.params);
+  are_shares("--offload-optimizer", options.placement.optimizer);
 }
 
 }  // namespace zeepo

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "zeepo/data/sampler.h"
+#include "zeepo/memory/lower_tiers.h"
 #include "zeepo/optim/schedule.h"
 #include "zeepo/zero/engine.h"
 
@@ -31,6 +32,7 @@ struct TrainOptions {
   float clip = 1.0f;
   std::optional<float> dropout;  // instead of the three that config.json gives
   DType dtype = DType::f32;
+  LossScale::Options loss_scale;  // fp16 only
   bool activation_checkpointing = false;
   int stage = 0;
   Reduce reduce = Reduce::each;
@@ -39,11 +41,14 @@ struct TrainOptions {
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
   std::vector<std::filesystem::path> nvme_paths;
+  std::int64_t piece_elements = 0;  // of optimizer states below the device, at most, stepped together; 0: as fits
+  IoOptions io;                     // of the files
   std::int64_t device_bytes = 0, host_bytes = 0;                // budgets; 0: what the machine has
   std::int64_t nvme_bytes = 0;                                  // the most that files may take; 0: what the run needs
   double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
 
-  std::string log;  // JSON lines: a path, "-" for stdout, empty for none
+  std::int64_t print_every = 1;  // steps between progress lines
+  std::string log;               // JSON lines: a path, "-" for stdout, empty for none
   std::filesystem::path output;
   std::optional<DType> output_dtype;  // else the run's
 };

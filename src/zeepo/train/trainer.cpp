@@ -42,9 +42,12 @@ std::int64_t staging_bytes(std::int64_t host_bytes) {
   return std::clamp<std::int64_t>(host_bytes / 4 / kBuffers, SwapFile::kPageBytes, kStagingBytes);
 }
 
-std::int64_t piece_elements(std::int64_t host_bytes) {
+// `asked` at most, where it is given, in whole multiples of what a piece may be.
+std::int64_t piece_elements(std::int64_t host_bytes, std::int64_t asked) {
   constexpr std::int64_t kBytesAnElement = 16;  // at most: gradient, weight and its remainder, two moments
-  const std::int64_t most = EngineOptions{}.piece_elements, least = Engine::kPieceAlignment;
+  const std::int64_t least = Engine::kPieceAlignment;
+  std::int64_t most = EngineOptions{}.piece_elements;
+  if (asked > 0) most = std::clamp(asked / least * least, least, most);
   if (host_bytes <= 0) return most;
   const std::int64_t fitting = host_bytes / 2 / EngineOptions{}.pieces_under_way / kBytesAnElement;
   return std::clamp(fitting / least * least, least, most);
@@ -116,8 +119,12 @@ void Trainer::check_ranks() const {
                   static_cast<int>(optimizer.type), optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.momentum,
                   optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip);
   const Schedule& schedule = options_.schedule;
-  const auto rates = fmt::format("schedule {}, warmup {}, lr {} to {}", static_cast<int>(schedule.type),
-                                 schedule.warmup, schedule.lr, schedule.lr_end);
+  const auto rates = fmt::format(
+      "schedule {}, warmup {} {} from {}, lr {} to {} at {}", static_cast<int>(schedule.type), schedule.warmup,
+      static_cast<int>(schedule.warmup_shape), schedule.lr_start, schedule.lr, schedule.lr_end, schedule.end);
+  const LossScale::Options& scale = options_.loss_scale;
+  const auto scaling = fmt::format("{} {}, at least {}, patience {}, hysteresis {}", scale.fixed ? "fixed" : "dynamic",
+                                   scale.initial, scale.least, scale.patience, scale.hysteresis);
   const auto hash = [](const std::string& value) { return fmt::format("{:x}", std::hash<std::string>{}(value)); };
   check_agreement(communicator_, {{"the model's tensors", hash(model)},
                                   {"config.json", hash(read_text(options_.model / "config.json"))},
@@ -130,6 +137,7 @@ void Trainer::check_ranks() const {
                                   {"--seed", text(options_.seed)},
                                   {"the learning rate", rates},
                                   {"the optimizer", rule},
+                                  {"the loss scale", scaling},
                                   {"--dropout", text(options_.dropout.value_or(-1))},
                                   {"--prefetch", text(options_.prefetch_bytes)},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
@@ -147,9 +155,10 @@ EngineOptions Trainer::engine_options() const {
           .reduce = options_.reduce,
           .blocks_per_unit = options_.blocks_per_unit,
           .placement = options_.placement,
-          .piece_elements = piece_elements(options_.host_bytes),
+          .piece_elements = piece_elements(options_.host_bytes, options_.piece_elements),
           .clip = options_.clip,
-          .activation_checkpointing = options_.activation_checkpointing};
+          .activation_checkpointing = options_.activation_checkpointing,
+          .loss_scale = options_.loss_scale};
 }
 
 LowerTiers::Options Trainer::lower_options() const {
@@ -158,7 +167,8 @@ LowerTiers::Options Trainer::lower_options() const {
                             .nvme_bytes = 0,
                             .staging_bytes = staging_bytes(options_.host_bytes),
                             .link_bytes_per_second = options_.link_bytes_per_second,
-                            .nvme_bytes_per_second = options_.nvme_bytes_per_second};
+                            .nvme_bytes_per_second = options_.nvme_bytes_per_second,
+                            .io = options_.io};
   if (options_.placement.in_files()) lower.nvme_paths = options_.nvme_paths;
   return lower;
 }
@@ -238,7 +248,7 @@ void Trainer::run() {
                          engine.sent().all_reduce - before.all_reduce};
       last_step_carried_ = session.lower().carried() - carried;
       log.write(to_json(last));
-      if (speaks()) progress.step(last);
+      if (speaks() && (step % options_.print_every == 0 || step == options_.steps)) progress.step(last);
     }
   }
   if (!std::isfinite(last.result.loss))  // fp16 has skipped it

@@ -1,4 +1,5 @@
-// Dynamic loss scaling for fp16: gradients are computed for loss × scale so that small ones do not vanish.
+// Loss scaling for fp16: gradients are computed for loss × scale so that small ones do not vanish. Dynamic unless
+// fixed.
 #pragma once
 
 namespace zeepo {
@@ -9,22 +10,28 @@ class LossScale {
     float initial = 65536;
     float least = 1;
     int patience = 1000;  // steps without overflow before the scale doubles
+    int hysteresis = 1;   // overflows until the scale is halved, counted anew when it has doubled
+    bool fixed = false;   // the scale stays at `initial`
   };
+  // With a fixed scale this many steps in a row that overflow end the run.
+  static constexpr int kMostInARow = 20;
 
-  LossScale() : scale_(1), dynamic_(false) {}  // always 1
-  explicit LossScale(const Options& options) : options_(options), scale_(options.initial), dynamic_(true) {}
+  LossScale() : scale_(1), in_use_(false) {}  // always 1
+  explicit LossScale(const Options& options)
+      : options_(options), scale_(options.initial), in_use_(true), overflows_left_(options.hysteresis) {}
 
   float value() const { return scale_; }
-  bool dynamic() const { return dynamic_; }
+  // A step that overflows is skipped; without a scale it is a fault.
+  bool in_use() const { return in_use_; }
   // After each step: halves the scale when it overflowed, doubles it after `patience` good ones. Throws Error when the
-  // scale is at its least and gradients overflow all the same.
+  // scale is at its least, or fixed, and gradients overflow all the same.
   void update(bool overflowed);
 
  private:
   Options options_;
   float scale_;
-  bool dynamic_;
-  int good_steps_ = 0;
+  bool in_use_;
+  int good_steps_ = 0, overflows_left_ = 1, in_a_row_ = 0;
 };
 
 }  // namespace zeepo

@@ -53,7 +53,7 @@ StepResult Engine::step(double lr) {
   const StepResult result{loss_.item(), host_control_[0], host_control_[2] != 0, loss_scale_.value()};
   if (result.skipped) {
     --steps_;
-    if (!loss_scale_.dynamic())
+    if (!loss_scale_.in_use())
       throw Error(
           "step: a gradient is infinite or not a number (loss {}); the weights are as before this step. Lower "
           "--lr, or look for broken weights or data",

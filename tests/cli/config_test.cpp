@@ -1,0 +1,155 @@
+// `zeepo train --config` and shares of states, as scripts see them.
+#include <nlohmann/json.hpp>
+
+#include "tests/support/errors.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_data.h"
+#include "tests/support/test_directory.h"
+
+namespace zeepo {
+namespace {
+
+using Json = nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+Finished train(const Arguments& given) {
+  Arguments arguments{"train",
+                      "--model",
+                      golden("gpt2-tiny").string(),
+                      "--data",
+                      (golden("gpt2-tiny") / "tokens.bin").string(),
+                      "--steps",
+                      "3",
+                      "--seq-len",
+                      "16",
+                      "--memory",
+                      "device=64MiB,host=64MiB,nvme=64MiB",
+                      "--threads",
+                      "2",
+                      "--log",
+                      "-"};
+  arguments.insert(arguments.end(), given.begin(), given.end());
+  return run_program(ZEEPO_PROGRAM, arguments, {});
+}
+
+// The events of a run that must succeed.
+std::vector<Json> events(const Finished& finished) {
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  std::vector<Json> lines;
+  std::istringstream stream(finished.out);
+  for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
+  EXPECT_EQ(lines.size(), 5u);
+  return lines;
+}
+
+std::string hash_of(const Finished& finished) { return events(finished).back().at("weights_hash"); }
+
+TEST(Config, AFileSaysWhatFlagsWould) {
+  const TestDirectory directory;
+  const std::string file = directory
+                               .write("ds.json", R"({
+    "train_batch_size": 4, "train_micro_batch_size_per_gpu": 2, "gradient_clipping": 0.5,
+    "optimizer": {"type": "Adam", "params": {"lr": 0.01, "betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.2,
+                  "adam_w_mode": false}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 2}},
+    "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})")
+                               .string();
+  const auto finished = train({"--config", file});
+  EXPECT_EQ(finished.err.find("warning"), std::string::npos) << finished.err;
+  const Arguments same{"--micro-batch", "2",    "--grad-accum",   "2",    "--clip",     "0.5",
+                       "--optimizer",   "adam", "--lr",           "0.01", "--betas",    "0.8,0.9",
+                       "--eps",         "1e-6", "--weight-decay", "0.2",  "--schedule", "linear",
+                       "--warmup",      "2",    "--dtype",        "bf16", "--stage",    "2"};
+  EXPECT_EQ(hash_of(finished), hash_of(train(same)));
+}
+
+TEST(Config, FlagsWinOverTheFile) {
+  const TestDirectory directory;
+  const std::string file =
+      directory.write("ds.json", R"({"optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "fp16": {"enabled": true}})")
+          .string();
+  const auto lines = events(train({"--config", file, "--optimizer", "adamw", "--lr", "0.002", "--dtype", "fp32"}));
+  EXPECT_EQ(lines[0].at("dtype"), "fp32");
+  EXPECT_EQ(lines[1].at("lr"), 0.002);
+  EXPECT_EQ(lines.back().at("weights_hash"), hash_of(train({"--lr", "0.002"})));
+}
+
+TEST(Config, WhatNoFlagSaysReachesTheRunToo) {
+  const TestDirectory directory;
+  const std::string file =
+      directory.write("ds.json", R"({"fp16": {"enabled": true, "loss_scale": 128}, "steps_per_print": 2})").string();
+  const auto finished = train({"--config", file});
+  for (const auto& line : events(finished))
+    if (line.at("event") == "step") {
+      EXPECT_EQ(line.at("loss_scale"), 128);
+    }
+  EXPECT_TRUE(names(finished.err, "step 2/3", "step 3/3"));
+  EXPECT_EQ(finished.err.find("step 1/3"), std::string::npos) << finished.err;
+}
+
+TEST(Config, WhatIsNotActedOnIsOneWarning) {
+  const TestDirectory directory;
+  const std::string file =
+      directory.write("ds.json", R"({"frobnicate": 1, "zero_optimization": {"overlap_comm": true}})").string();
+  const auto finished = train({"--config", file});
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  std::istringstream stream(finished.err);
+  int warnings = 0;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.find("warning") == std::string::npos) continue;
+    ++warnings;
+    EXPECT_TRUE(names(line, file, "frobnicate", "zero_optimization.overlap_comm"));
+  }
+  EXPECT_EQ(warnings, 1) << finished.err;
+}
+
+TEST(Config, AWrongFileIsAUsageError) {
+  const TestDirectory directory;
+  const auto expect_fault = [&](const std::string& file, const auto&... named) {
+    const auto finished = train({"--config", file});
+    EXPECT_EQ(finished.code, 2) << finished.err;
+    EXPECT_TRUE(finished.out.empty());
+    EXPECT_TRUE(names(finished.err, "--config", named...));
+  };
+  expect_fault((directory.path() / "none.json").string(), "none.json");
+  expect_fault("", "config");
+  expect_fault(directory.write("a.json", "[1]").string(), "a.json", "object");
+  expect_fault(directory.write("b.json", R"({"zero_optimization": {"stage": 7}})").string(), "b.json",
+               "zero_optimization.stage", "7");
+}
+
+TEST(Shares, OfStatesLiveInEveryTierAndChangeNothing) {
+  const TestDirectory directory;
+  const std::string plain = hash_of(train({}));
+  const Arguments flags{"--offload-param", "host=0.4,nvme=0.3", "--offload-optimizer",
+                        "nvme=0.5",        "--nvme-path",       directory.path().string()};
+  const auto summary = events(train(flags)).back();
+  EXPECT_EQ(summary.at("weights_hash"), plain);
+  const auto& peak = summary.at("ranks").at(0).at("peak_bytes");
+  for (const char* tier : {"device", "host", "nvme"}) EXPECT_GT(peak.at(tier).at("params"), 0) << tier;
+  for (const char* tier : {"device", "nvme"}) EXPECT_GT(peak.at(tier).at("optimizer"), 0) << tier;
+
+  const std::string file = directory
+                               .write("ds.json", R"({"zero_optimization": {"stage": 3, "sub_group_size": 1e5,
+    "offload_param": {"device": "cpu", "ratio": 0.5}, "offload_optimizer": {"device": "nvme", "nvme_path": ")" +
+                                                     directory.path().string() + R"("}},
+    "aio": {"block_size": 65536, "queue_depth": 4}})")
+                               .string();
+  const auto offloaded = events(train({"--config", file})).back();
+  EXPECT_EQ(offloaded.at("weights_hash"), plain);
+  EXPECT_GT(offloaded.at("ranks").at(0).at("peak_bytes").at("host").at("params"), 0);
+  EXPECT_GT(offloaded.at("ranks").at(0).at("peak_bytes").at("nvme").at("optimizer"), 0);
+}
+
+TEST(Shares, ThatMakeNoSenseAreNamed) {
+  for (const std::string option : {"--offload-param", "--offload-optimizer"})
+    for (const std::string value : {"host=-0.1", "host=1.5", "host=0.7,nvme=0.4", "host=0.1,host=0.2", "device=0.5",
+                                    "host=", "host=x", "host=nan", "host=0.5,", "host=0.5;nvme=0.5", "ram"}) {
+      const auto finished = train({option, value});
+      EXPECT_EQ(finished.code, 2) << value << finished.err;
+      EXPECT_TRUE(names(finished.err, option + " " + value));
+    }
+}
+
+}  // namespace
+}  // namespace zeepo
