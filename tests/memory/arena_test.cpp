@@ -24,7 +24,9 @@ class NaiveArena {
       }
       std::size_t end = begin;
       while (end < used_.size() && !used_[end]) ++end;
-      if (end - begin >= units && end - begin < best_size) best = begin, best_size = end - begin;
+      const bool open_end = end == used_.size();  // only where nothing else fits
+      const bool better = open_end ? best_size > used_.size() : end - begin < best_size;
+      if (end - begin >= units && better) best = begin, best_size = end - begin;
       begin = end;
     }
     if (best_size > used_.size()) return std::nullopt;
@@ -75,6 +77,32 @@ TEST(Arena, RandomSequencesGiveTheAddressesOfTheNaiveModel) {
     for (const auto& [offset, bytes] : held) arena.give_back(offset, bytes);
     EXPECT_EQ(arena.used(), 0u);
     EXPECT_EQ(arena.take(kCapacity), 0u) << "gaps were not joined";
+  }
+}
+
+TEST(Arena, ARangeThatIsJustLargeEnoughGivesTheAddressesOfAnEndlessOne) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const auto addresses = [seed](Arena& arena) {
+      std::mt19937 random(seed);
+      std::vector<Lease> held;
+      std::vector<std::optional<std::size_t>> result;
+      for (int i = 0; i < 500; ++i) {
+        if (held.size() < 10 || random() % 2 == 0) {
+          const std::size_t bytes = random() % (10 * Arena::kAlignment) + 1;
+          result.push_back(arena.take(bytes));
+          if (result.back()) held.push_back({*result.back(), bytes});
+        } else {
+          const std::size_t which = random() % held.size();
+          arena.give_back(held[which].offset, held[which].bytes);
+          held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
+        }
+      }
+      return result;
+    };
+    Arena endless(std::size_t{1} << 50);
+    const auto expected = addresses(endless);
+    Arena fitting(endless.high_water());
+    EXPECT_EQ(addresses(fitting), expected) << "seed " << seed;
   }
 }
 

@@ -108,6 +108,23 @@ TEST_F(Tiers, StatesMayStraddleThem) {
     }
 }
 
+// The device steps what comes up to it, as it does on a GPU.
+TEST_F(Tiers, TheDeviceMayStepWhatLivesBelow) {
+  const std::vector<Case> cases{{{}, {.host = 1}, Place::device},
+                                {{}, {.nvme = 1}, Place::device},
+                                {{.host = 1}, {}, Place::device},
+                                {{.nvme = 1}, {.host = 0.6}, Place::host},
+                                {{.host = 0.5}, {.host = 0.4, .nvme = 0.3}, Place::device}};
+  for (const int ranks : {1, 3})
+    for (const std::int64_t accumulation : {1, 2}) {
+      ShardedRun run = base(ranks, DType::bf16, accumulation);
+      const auto reference = train_ranks<Wide>(run);
+      run.options.step_below_on = StepSide::device;
+      for (const Case& c : cases)
+        expect_same_bits(train_ranks<Wide>(placed(run, c)), reference, fmt::format("{} ranks, {}", ranks, describe(c)));
+    }
+}
+
 TEST_F(Tiers, EveryStageGivesTheSameBits) {
   ShardedRun run = base(2, DType::f32, 2);
   const auto reference = train_ranks<Wide>(run);

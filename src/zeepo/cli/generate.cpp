@@ -23,7 +23,7 @@ namespace {
 struct Options {
   std::filesystem::path model;
   std::optional<std::string> prompt;
-  std::string ids, dtype = "fp32", device = "cpu", memory;
+  std::string ids, dtype, device, memory;
   std::filesystem::path logits;
   GenerateOptions generate;
   bool ignore_eos = false, json = false;
@@ -92,8 +92,11 @@ void plan_memory(LanguageModel& model, const Options& options, DType dtype, cons
 
 void run(Options options) {
   check_options(options);
-  const DType dtype = dtype_option("--dtype", options.dtype);
-  check_device(options.device);
+  const Backend backend = device_option(options.device);
+  const Budgets budgets = memory_option(options.memory);
+  if (budgets.host > 0 || budgets.nvme > 0)
+    throw UsageError("generate: --memory {}: it keeps everything on the device yet; write device=SIZE", options.memory);
+  const DType dtype = dtype_or_default(options.dtype, backend);
   const ModelConfig config = load_config(options.model);
   const auto tokenizer = load_tokenizer(options);
   const auto prompt = options.prompt ? tokenizer->encode(*options.prompt, AddSpecial::yes) : parse_ids(options.ids);
@@ -102,7 +105,7 @@ void run(Options options) {
 
   const auto model = make_model(config);
   const WeightFiles files(options.model);
-  Session session({.threads = options.threads, .device_bytes = memory_option(options.memory).device});
+  Session session({.backend = backend, .threads = options.threads, .device_bytes = budgets.device});
   plan_memory(*model, options, dtype, prompt, session.communicator(),
               static_cast<std::int64_t>(session.memory().budget_bytes()));
   Engine engine(*model, session.communicator(), {.use = Use::infer, .dtype = dtype});
@@ -165,8 +168,8 @@ void add_generate(CLI::App& program) {
   command->add_option("--seed", sampling.seed)->capture_default_str();
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end token");
   command->add_option("--logits", options->logits, "Write the prompt's logits to this safetensors file");
-  command->add_option("--dtype", options->dtype, "fp32, bf16 or fp16")->capture_default_str();
-  command->add_option("--device", options->device)->capture_default_str();
+  command->add_option("--dtype", options->dtype, "fp32, bf16 or fp16 [bf16 on a GPU, else fp32]");
+  command->add_option("--device", options->device, "cpu or cuda [cuda where there is a GPU]");
   command->add_option("--memory", options->memory, "Budget, as device=4GiB [what the machine has]");
   command->add_option("--threads", options->threads, "[OMP_NUM_THREADS, or all cores]")
       ->check(CLI::Range(1, kMaxThreads));

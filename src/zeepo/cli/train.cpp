@@ -18,7 +18,7 @@ namespace {
 // Texts that become values once all options are known.
 struct Texts {
   std::string optimizer = "adamw", betas = "0.9,0.95", decay = "all", schedule = "constant", reduce = "each";
-  std::string dtype = "fp32", output_dtype, device = "cpu", memory, prefetch = "256MiB", link;
+  std::string dtype, output_dtype, device, memory, prefetch = "256MiB", link;
   std::string offload_param = "none", offload_optimizer = "none", offload_activations = "none", nvme_path;
   bool no_shuffle = false;
   std::filesystem::path config;
@@ -90,9 +90,9 @@ void add_optimizer_options(CLI::App& command, TrainOptions& options, Texts& text
 }
 
 void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts) {
-  command.add_option("--dtype", texts.dtype, "fp32, bf16 or fp16; 16-bit runs keep the fp32 weights")
-      ->capture_default_str();
-  command.add_option("--device", texts.device)->capture_default_str();
+  command.add_option("--dtype", texts.dtype,
+                     "fp32, bf16 or fp16; 16-bit runs keep the fp32 weights [bf16 on a GPU, else fp32]");
+  command.add_option("--device", texts.device, "cpu or cuda [cuda where there is a GPU]");
   command.add_option("--memory", texts.memory,
                      "Budgets of a rank, as device=4GiB,host=16GiB,nvme=100GiB [what the machine has]");
   command
@@ -179,14 +179,14 @@ void add_train(CLI::App& program) {
   command->callback([command, options, texts] {
     parse_choices(*texts, *options);
     parse_betas(texts->betas, options->optimizer);
-    options->dtype = dtype_option("--dtype", texts->dtype);
+    options->backend = device_option(texts->device);
+    options->dtype = dtype_or_default(texts->dtype, options->backend);
     if (!texts->output_dtype.empty()) options->output_dtype = dtype_option("--output-dtype", texts->output_dtype);
     parse_placement(*texts, *options);
     const SimulatedLinks links = links_option(texts->link);
     options->link_bytes_per_second = links.host_device;
     options->nvme_bytes_per_second = links.nvme;
     options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
-    check_device(texts->device);
     if (texts->no_shuffle) options->order = Order::as_is;
     const Launch launch = detect_launch();
     if (command->count("--config") > 0) apply_config(*command, texts->config, launch, *options);

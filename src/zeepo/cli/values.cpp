@@ -6,6 +6,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
+#include "zeepo/device/devices.h"
 
 namespace zeepo::cli {
 
@@ -73,6 +74,21 @@ Place place_option(const std::string& option, const std::string& text) {
   return choice_option<Place>(option, text, {{"none", Place::device}, {"host", Place::host}, {"nvme", Place::nvme}});
 }
 
+Backend device_option(const std::string& text) {
+  if (text.empty()) return cuda_devices() > 0 ? Backend::cuda : Backend::cpu;
+  const auto backend = choice_option<Backend>("--device", text, {{"cpu", Backend::cpu}, {"cuda", Backend::cuda}});
+  if (backend == Backend::cuda && cuda_devices() == 0)
+    throw UsageError("--device cuda: {}; use --device cpu", kHasCuda
+                                                                ? "no GPU that CUDA can use was found (see nvidia-smi)"
+                                                                : "this build was made without CUDA");
+  return backend;
+}
+
+DType dtype_or_default(const std::string& text, Backend backend) {
+  if (!text.empty()) return dtype_option("--dtype", text);
+  return backend == Backend::cuda ? DType::bf16 : DType::f32;
+}
+
 Shares shares_option(const std::string& option, const std::string& text) {
   if (text.find('=') == std::string::npos) return Shares::all_in(place_option(option, text));
   constexpr double kRounding = 1e-9;  // 0.7 and 0.3 may be a little more than 1
@@ -94,10 +110,6 @@ Shares shares_option(const std::string& option, const std::string& text) {
   if (given.host + given.nvme > 1 + kRounding)
     throw UsageError("{} {}: the shares are {} together, must be at most 1", option, text, given.host + given.nvme);
   return given;
-}
-
-void check_device(const std::string& text) {
-  if (text != "cpu") throw UsageError("--device {}: this build computes on the CPU only; use --device cpu", text);
 }
 
 }  // namespace zeepo::cli

@@ -8,6 +8,7 @@
 
 #include "zeepo/base/dtype.h"
 #include "zeepo/base/error.h"
+#include "zeepo/device/stream.h"
 #include "zeepo/memory/tier.h"
 #include "zeepo/zero/placement.h"
 
@@ -41,7 +42,9 @@ struct SimulatedLinks {
 SimulatedLinks links_option(const std::string& text);
 // "A,B,C"
 std::vector<std::string> split_at_commas(const std::string& text);
-// Only the CPU is there yet.
-void check_device(const std::string& text);
+// "cpu" or "cuda"; empty: cuda where there is one.
+Backend device_option(const std::string& text);
+// Of --dtype; empty: bf16 on a GPU, else fp32.
+DType dtype_or_default(const std::string& text, Backend backend);
 
 }  // namespace zeepo::cli

@@ -21,6 +21,8 @@ class Stream {
 
   Backend backend() const { return backend_; }
   bool dry() const { return backend_ == Backend::dry; }
+  // Whose work this is: a dry stream stands for that of another backend.
+  virtual Backend plays() const { return backend_; }
   // Returns when all work given to the stream so far is done; throws what any of it threw.
   virtual void synchronize() = 0;
 
@@ -33,8 +35,12 @@ class Stream {
 
 class DryStream final : public Stream {
  public:
-  DryStream() : Stream(Backend::dry) {}
+  explicit DryStream(Backend plays = Backend::cpu) : Stream(Backend::dry), plays_(plays) {}
+  Backend plays() const override { return plays_; }
   void synchronize() override {}
+
+ private:
+  Backend plays_;
 };
 
 // Runs each kernel at once, in the calling thread and the pool's; it is never behind.

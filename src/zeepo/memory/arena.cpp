@@ -14,8 +14,12 @@ std::optional<std::size_t> Arena::take(std::size_t bytes) {
   const std::size_t size = aligned(bytes, alignment_);
   if (size == 0) return 0;
   auto best = gaps_.end();
-  for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
+  for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+    // What was never in use comes last, however much of it there is: a range that is just large enough then gives the
+    // addresses of an endless one.
+    if (best != gaps_.end() && gap->first + gap->second == capacity_) continue;
     if (gap->second >= size && (best == gaps_.end() || gap->second < best->second)) best = gap;
+  }
   if (best == gaps_.end()) return std::nullopt;
   const auto [offset, gap_size] = *best;
   gaps_.erase(best);

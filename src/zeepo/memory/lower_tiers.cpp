@@ -23,13 +23,16 @@ std::size_t whole_pages(std::size_t bytes) { return Arena::aligned(bytes, SwapTi
 class LowerTiers::Lane {
  public:
   Lane(LowerTiers& tiers, std::size_t staging_bytes) : pace_(tiers.options_.link_bytes_per_second) {
+    dispatch(tiers.compute_, [&](auto& s) { device_ = make_copy_lane(s); });
     if (!tiers.nvme_) return;
     for (auto& buffer : buffers_) buffer = tiers.host_->allocate(staging_bytes, Kind::working);
   }
 
+  void start_after(const Point& point) { device_->start_after(point); }
+
   void copy(const void* from, void* to, std::size_t bytes) {
     pace_.start();
-    std::memcpy(to, from, bytes);
+    device_->copy(from, to, bytes);
     pace_.take(bytes);
   }
 
@@ -67,20 +70,17 @@ class LowerTiers::Lane {
   std::span<std::byte> buffer(std::size_t i) { return {buffers_[i % 2].data(), buffers_[i % 2].bytes()}; }
 
   Pace pace_;
+  std::unique_ptr<CopyLane> device_;
   std::array<Block, 2> buffers_;
 };
 
-LowerTiers::LowerTiers(const Options& options, Stream& host_stream)
-    : LowerTiers(options, host_stream, ArenaTier::Backing::memory) {}
-
-std::unique_ptr<LowerTiers> LowerTiers::dry(const Options& options, Stream& host_stream) {
-  return std::unique_ptr<LowerTiers>(new LowerTiers(options, host_stream, ArenaTier::Backing::none));
-}
-
-LowerTiers::LowerTiers(const Options& options, Stream& host_stream, ArenaTier::Backing backing)
-    : options_(options), host_stream_(host_stream), dry_(backing == ArenaTier::Backing::none) {
+LowerTiers::LowerTiers(const Options& options, Stream& compute, Stream& host_stream)
+    : options_(options), compute_(compute), host_stream_(host_stream), dry_(compute.dry()) {
   const auto budget = [&](std::int64_t bytes) { return dry_ ? kBoundless : static_cast<std::size_t>(bytes); };
-  host_ = std::make_unique<ArenaTier>("host", budget(options.host_bytes), backing, kHostAlignment);
+  if (dry_) host_ = std::make_unique<ArenaTier>("host", kBoundless, ArenaTier::Backing::none, kHostAlignment);
+  dispatch(compute, [&](auto& s) {
+    host_ = std::make_unique<ArenaTier>("host", transfer_memory(s, "host", budget(options.host_bytes)), kHostAlignment);
+  });
   if (!options.nvme_paths.empty()) {
     if (!dry_) {
       engine_ = make_io_engine(options.io);
@@ -105,6 +105,12 @@ Tier& LowerTiers::at(Place place) {
   throw Error("lower tiers: the device is not one of them");
 }
 
+Point LowerTiers::now() const {
+  Point point;
+  dispatch(compute_, [&](auto& s) { point = point_of(s); });
+  return point;
+}
+
 Completion LowerTiers::run(std::unique_ptr<Worker>& worker, std::function<void()> job) {
   if (!worker) worker = std::make_unique<Worker>();
   return worker->run(std::move(job));
@@ -115,13 +121,15 @@ Completion LowerTiers::to_device(const Block& from, std::size_t offset, void* de
   if (dry_) return {};
   carried_.to_device += static_cast<std::int64_t>(bytes);
   if (!in_files(from))
-    return run(up_, [=, this, data = from.data() + offset]() mutable {
+    return run(up_, [=, this, data = from.data() + offset, start = now()]() mutable {
       for (auto& earlier : after) earlier.wait();
+      up_lane_->start_after(start);
       up_lane_->copy(data, device, bytes);
     });
   carried_.read += static_cast<std::int64_t>(whole_pages(bytes));
-  return run(up_, [=, this, offset = from.offset() + offset]() mutable {
+  return run(up_, [=, this, offset = from.offset() + offset, start = now()]() mutable {
     for (auto& earlier : after) earlier.wait();
+    up_lane_->start_after(start);
     up_lane_->read(nvme_->file(), offset, static_cast<std::byte*>(device), bytes);
   });
 }
@@ -131,7 +139,8 @@ Completion LowerTiers::from_device(const void* device, const Block& to, std::siz
   carried_.to_host += static_cast<std::int64_t>(bytes);
   if (!in_files(to)) return run(down_, [=, this, data = to.data() + offset] { down_lane_->copy(device, data, bytes); });
   carried_.written += static_cast<std::int64_t>(whole_pages(bytes));
-  return run(down_, [=, this, offset = to.offset() + offset] {
+  return run(down_, [=, this, offset = to.offset() + offset, start = now()] {
+    down_lane_->start_after(start);
     down_lane_->write(static_cast<const std::byte*>(device), nvme_->file(), offset, bytes);
   });
 }
@@ -139,7 +148,10 @@ Completion LowerTiers::from_device(const void* device, const Block& to, std::siz
 Completion LowerTiers::upload(const std::byte* host, void* device, std::size_t bytes) {
   if (dry_) return {};
   carried_.to_device += static_cast<std::int64_t>(bytes);
-  return run(up_, [=, this] { up_lane_->copy(host, device, bytes); });
+  return run(up_, [=, this, start = now()] {
+    up_lane_->start_after(start);
+    up_lane_->copy(host, device, bytes);
+  });
 }
 
 Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,

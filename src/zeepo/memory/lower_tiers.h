@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/device/copy_lane.h"
 #include "zeepo/device/stream.h"
 #include "zeepo/device/worker.h"
 #include "zeepo/io/swap_file.h"
@@ -40,10 +41,9 @@ class LowerTiers {
     IoOptions io = {};
   };
 
-  // Work on host memory is done on `host_stream`.
-  LowerTiers(const Options& options, Stream& host_stream);
-  // Addresses without memory or files behind them, without end.
-  static std::unique_ptr<LowerTiers> dry(const Options& options, Stream& host_stream);
+  // Below the device of `compute`; work on host memory is done on `host_stream`. On a dry stream addresses without
+  // memory or files behind them, without end.
+  LowerTiers(const Options& options, Stream& compute, Stream& host_stream);
   ~LowerTiers();
 
   // Throws Error for nvme without directories, and for the device.
@@ -52,7 +52,8 @@ class LowerTiers {
   SwapTier* nvme() { return nvme_.get(); }
   Stream& host_stream() { return host_stream_; }
 
-  // `bytes` of a block from `offset` on, to device memory or from it. A transfer up starts when `after` is done.
+  // `bytes` of a block from `offset` on, to device memory or from it, once what the compute stream has been given so
+  // far is done. A transfer up starts when `after` is done too.
   [[nodiscard]] Completion to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes,
                                      std::vector<Completion> after = {});
   [[nodiscard]] Completion from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes);
@@ -71,12 +72,13 @@ class LowerTiers {
   const LinkBytes& carried() const { return carried_; }
 
  private:
-  LowerTiers(const Options& options, Stream& host_stream, ArenaTier::Backing backing);
   [[nodiscard]] Completion run(std::unique_ptr<Worker>& worker, std::function<void()> job);
+  Point now() const;
   bool in_files(const Block& block) const { return nvme_ && block.in(*nvme_); }
 
   class Lane;
   Options options_;
+  Stream& compute_;
   Stream& host_stream_;
   bool dry_;
   std::unique_ptr<ArenaTier> host_;

@@ -12,12 +12,14 @@
 namespace zeepo {
 namespace {
 
-// About 128 MiB of fp32 logits at a time: the weight is packed and its gradient added to once for each piece, and the
-// pieces must stay small beside any model. Depends on shapes only.
-constexpr std::int64_t kLogitsAtATime = 1 << 25;
+// Logits at a time: the weight is read and its gradient added to once for each piece, and the pieces must stay small
+// beside any model. 128 MiB in fp32 on the CPU; a GPU needs thousands of rows to be busy: 1 GiB in 16 bits. Depends on
+// shapes and the kind of device only.
+constexpr std::int64_t kLogitsAtATime = std::int64_t{1} << 25, kLogitsAtATimeOnGpu = std::int64_t{1} << 29;
 
 std::int64_t rows_at_a_time(std::int64_t rows, std::int64_t vocab) {
-  const std::int64_t most = std::max<std::int64_t>(1, kLogitsAtATime / vocab);
+  const bool gpu = Device::current().compute.plays() == Backend::cuda;
+  const std::int64_t most = std::max<std::int64_t>(1, (gpu ? kLogitsAtATimeOnGpu : kLogitsAtATime) / vocab);
   const std::int64_t pieces = (rows + most - 1) / most;
   return (rows + pieces - 1) / pieces;
 }

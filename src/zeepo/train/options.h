@@ -31,6 +31,7 @@ struct TrainOptions {
   Decay decay = Decay::all;
   float clip = 1.0f;
   std::optional<float> dropout;  // instead of the three that config.json gives
+  Backend backend = Backend::cpu;
   DType dtype = DType::f32;
   LossScale::Options loss_scale;  // fp16 only
   bool activation_checkpointing = false;

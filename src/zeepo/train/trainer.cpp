@@ -8,6 +8,7 @@
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
+#include "zeepo/base/machine.h"
 #include "zeepo/base/size.h"
 #include "zeepo/data/documents.h"
 #include "zeepo/model/initial_weights.h"
@@ -155,7 +156,9 @@ EngineOptions Trainer::engine_options() const {
           .reduce = options_.reduce,
           .blocks_per_unit = options_.blocks_per_unit,
           .placement = options_.placement,
+          .step_below_on = options_.backend == Backend::cuda ? StepSide::device : StepSide::host,
           .piece_elements = piece_elements(options_.host_bytes, options_.piece_elements),
+          .pieces_under_way = pieces_under_way_,
           .clip = options_.clip,
           .activation_checkpointing = options_.activation_checkpointing,
           .loss_scale = options_.loss_scale};
@@ -174,7 +177,7 @@ LowerTiers::Options Trainer::lower_options() const {
 }
 
 Trainer::Plan Trainer::plan_memory() {
-  Session session = Session::dry(communicator_, lower_options());
+  Session session = Session::dry(communicator_, lower_options(), options_.backend);
   EngineOptions options = engine_options();
   options.accumulation = std::min<std::int64_t>(options.accumulation, 2);  // the third is as the second
   {
@@ -198,7 +201,29 @@ Trainer::Plan Trainer::plan_memory() {
   return plan;
 }
 
-void Trainer::check_fits(const Plan& plan, const Session& session) const {
+// The more of the optimizer's state can come up to the device ahead of its step, the better it hides behind the
+// backward pass: the room that the plan leaves goes to it.
+void Trainer::fill_device(Plan& plan, int gpu) {
+  const EngineOptions options = engine_options();
+  if (options.step_below_on != StepSide::device || options.placement.optimizer.on_device()) return;
+  constexpr std::int64_t kBytesAnElement = 12;  // at most: the weight's remainder, two moments
+  const std::int64_t room = budgets(gpu, plan)[0] - static_cast<std::int64_t>(plan.bytes[0]);
+  const std::int64_t more = room / (options.piece_elements * kBytesAnElement);
+  if (more <= 0) return;
+  pieces_under_way_ += static_cast<int>(std::min<std::int64_t>(more, std::numeric_limits<int>::max() / 2));
+  plan = plan_memory();
+}
+
+// Of each tier.
+std::array<std::int64_t, kPlaces.size()> Trainer::budgets(int gpu, const Plan& plan) const {
+  const int ranks = communicator_.local_size();
+  return {device_budget(options_.backend, gpu, options_.device_bytes, ranks),
+          options_.host_bytes > 0 ? options_.host_bytes : usable_memory_bytes() / ranks,
+          options_.nvme_bytes > 0 ? options_.nvme_bytes
+                                  : static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(Place::nvme)])};
+}
+
+void Trainer::check_fits(const Plan& plan, const std::array<std::int64_t, kPlaces.size()>& budgets) const {
   const auto size = [](std::size_t bytes) { return format_size(static_cast<std::int64_t>(bytes)); };
   constexpr std::array kWaysOut{
       "lower --micro-batch or --seq-len, try --activation-checkpointing, or move states away with --offload-optimizer, "
@@ -208,10 +233,10 @@ void Trainer::check_fits(const Plan& plan, const Session& session) const {
       "give --nvme-path a larger disk, or raise --memory nvme="};
   for (const Place place : kPlaces) {
     const auto i = static_cast<std::size_t>(place);
-    if (plan.bytes[i] <= session.budget_bytes(place)) continue;
+    if (plan.bytes[i] <= static_cast<std::size_t>(budgets[i])) continue;
     throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}; {}", size(plan.bytes[i]),
-                name_of(place), describe(plan.peak[i]), size(plan.bytes[i] - session.budget_bytes(place)),
-                size(session.budget_bytes(place)), kWaysOut[i]);
+                name_of(place), describe(plan.peak[i]), size(plan.bytes[i] - static_cast<std::size_t>(budgets[i])),
+                size(static_cast<std::size_t>(budgets[i])), kWaysOut[i]);
   }
 }
 
@@ -220,18 +245,28 @@ void Trainer::run() {
   EventLog log(speaks() ? options_.log : "");
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
-  const Plan plan = plan_memory();
+  const int gpu = communicator_.local_rank();
+  Plan plan = plan_memory();
+  fill_device(plan, gpu);
   announce(plan, log);
 
+  const auto budgets = this->budgets(gpu, plan);
+  check_fits(plan, budgets);
   LowerTiers::Options lower = lower_options();
-  lower.nvme_bytes = static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(Place::nvme)]);
-  if (options_.nvme_bytes > 0) lower.nvme_bytes = std::min(lower.nvme_bytes, options_.nvme_bytes);
-  Session session({.threads = options_.threads,
-                   .device_bytes = options_.device_bytes,
+  // A GPU's memory, and pinned memory, are taken at once: as much as the plan says. Files too.
+  const bool at_once = options_.backend == Backend::cuda;
+  const auto planned = [&](Place place) {
+    return static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(place)]);
+  };
+  lower.host_bytes = at_once ? planned(Place::host) : budgets[1];
+  lower.nvme_bytes = planned(Place::nvme);
+  Session session({.backend = options_.backend,
+                   .gpu = gpu,
+                   .threads = options_.threads,
+                   .device_bytes = at_once ? planned(Place::device) : budgets[0],
                    .ranks_on_node = communicator_.local_size(),
                    .lower = lower},
                   communicator_);
-  check_fits(plan, session);
   Engine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.restart_peaks();

@@ -30,9 +30,11 @@ class Trainer {
 
   EngineOptions engine_options() const;
   LowerTiers::Options lower_options() const;
-  void check_fits(const Plan& plan, const Session& session) const;
+  std::array<std::int64_t, kPlaces.size()> budgets(int gpu, const Plan& plan) const;
+  void check_fits(const Plan& plan, const std::array<std::int64_t, kPlaces.size()>& budgets) const;
   // Two steps with shapes only.
   Plan plan_memory();
+  void fill_device(Plan& plan, int gpu);
   Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
   void micro_step(Engine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step);
   StepReport train_step(Engine& engine, std::int64_t step);
@@ -49,6 +51,7 @@ class Trainer {
   std::unique_ptr<LanguageModel> model_;
   std::optional<TokenFile> data_;
   std::int64_t samples_ = 0;
+  int pieces_under_way_ = EngineOptions{}.pieces_under_way;
   CommBytes last_step_sent_;
   LinkBytes last_step_carried_;
 };

@@ -37,7 +37,6 @@ Saved ActivationStore::save(const Tensor& value) {
   entry->dtype = value.dtype();
   entry->block = tiers_.at(place_).allocate(value.view().bytes(), Kind::activations);
   entry->value = value.detached();
-  Device::current().compute.synchronize();  // what leaves has been computed
   entry->leaving = tiers_.from_device(value.view().data, entry->block, 0, value.view().bytes());
   entry->before = last_;
   last_ = entry;

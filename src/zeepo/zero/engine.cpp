@@ -124,17 +124,18 @@ void Engine::keep(UnitState& state, const Unit& unit, bool stays) {
                     return named.parameter->leaf().trainable();
                   });
   if (!state.trained) return;
-  const bool below = !options_.placement.optimizer.on_device();
+  const bool below = !options_.placement.optimizer.on_device() || (steps_on_device() && state.params_block.defined());
   state.stepped = options_.stage == 0 && !below && !shards_params() ? state.whole : state.own;
   if (below)
     keep_pieces(state);
   else
     keep_on_device(state);
+  if (!below || steps_on_device()) keep_gradients(state);
   if (sums_locally()) state.local_sum = zeros(state.whole, DType::f32, Kind::grads);
 }
 
 StateLayout Engine::layout(const UnitState& state, Place place) const {
-  const bool apart = (place == Place::device) != (state.params_place == Place::device);
+  const bool apart = !steps_on_device() && (place == Place::device) != (state.params_place == Place::device);
   return {.dtype = options_.dtype, .holds_param = apart, .moments = state_count(options_.optimizer)};
 }
 
@@ -143,7 +144,10 @@ void Engine::keep_on_device(UnitState& state) {
   const auto bytes = static_cast<std::int64_t>(piece.layout.bytes(piece.extent.elements()));
   piece.device = zeros({0, bytes / 2}, DType::i16, Kind::optimizer).tensor;
   state.pieces.push_back(std::move(piece));
-  const bool whole = state.stepped == state.whole || reduces_in_place(state);
+}
+
+void Engine::keep_gradients(UnitState& state) {
+  const bool whole = state.stepped == state.whole || reduces_in_place();
   state.grads = zeros(whole ? state.whole : state.own, grads_dtype(), Kind::grads);
 }
 
@@ -157,10 +161,10 @@ void Engine::keep_pieces(UnitState& state) {
     const std::size_t grads_bytes = static_cast<std::size_t>(end - begin) * size_of(grads_dtype());
     if (piece.place == Place::device) {
       piece.device = zeros({0, static_cast<std::int64_t>(bytes / 2)}, DType::i16, Kind::optimizer).tensor;
-      piece.device_grads = zeros({begin, end}, grads_dtype(), Kind::grads).tensor;
+      if (!steps_on_device()) piece.device_grads = zeros({begin, end}, grads_dtype(), Kind::grads).tensor;
     } else {
       piece.block = lower_->at(piece.place).allocate(bytes, Kind::optimizer);
-      piece.grads_block = lower_->at(piece.place).allocate(grads_bytes, Kind::grads);
+      if (!steps_on_device()) piece.grads_block = lower_->at(piece.place).allocate(grads_bytes, Kind::grads);
     }
     state.pieces.push_back(std::move(piece));
   }
@@ -173,27 +177,40 @@ void Engine::order_pieces(const std::vector<bool>& visited) {
     for (std::size_t u = 0; u < states_.size(); ++u) {
       if (visited[u] != visits) continue;
       for (std::size_t i = 0; i < states_[u].pieces.size(); ++i)
-        if (states_[u].pieces[i].place != Place::device) below_.push_back({u, i});
+        if (is_below(states_[u], states_[u].pieces[i])) below_.push_back({u, i});
       below_end_[u] = below_.size();
     }
   stepped_below_ = below_.size();
 }
 
-// One buffer holds the largest piece that has anything in files.
+// Whether the piece is stepped away from where its state, or its weights, live.
+bool Engine::is_below(const UnitState& state, const StatePiece& piece) const {
+  return piece.place != Place::device || (steps_on_device() && state.params_block.defined());
+}
+
+// One buffer holds the largest piece that passes through one; and, of weights that live in files, what is moved at
+// once.
 void Engine::make_slots() {
-  if (!options_.placement.in_files()) return;
   std::size_t largest = 0;
   for (const PieceRef& ref : below_) {
-    const std::size_t bytes = parts_in_files(ref).bytes;
-    if (bytes > 0) in_files_.push_back(ref);
+    const std::size_t bytes = parts_in_slot(ref).bytes;
+    if (bytes > 0) in_slots_.push_back(ref);
     largest = std::max(largest, bytes);
   }
-  for (const auto& state : states_)  // weights on their way in and out
-    if (state.params_place == Place::nvme) {
-      const auto chunk = static_cast<std::size_t>(std::min(options_.piece_elements, state.own.elements()));
-      largest = std::max(largest, StateSlots::whole_pages(chunk * size_of(options_.dtype)));
-    }
-  if (largest > 0) slots_ = std::make_unique<StateSlots>(*lower_, largest, options_.pieces_under_way);
+  if (largest > 0)
+    slots_ = std::make_unique<StateSlots>(*lower_, options_.step_below_on, largest,
+                                          std::min(options_.pieces_under_way, static_cast<int>(in_slots_.size())));
+  if (!options_.placement.in_files()) return;
+  std::size_t chunk = 0;
+  for (const auto& state : states_) {
+    const auto elements = std::min(options_.piece_elements, state.own.elements());
+    if (state.params_place == Place::nvme)
+      chunk = std::max(chunk, StateSlots::whole_pages(static_cast<std::size_t>(elements) * size_of(options_.dtype)));
+    for (const auto& piece : state.pieces)
+      if (piece.place == Place::nvme) chunk = std::max(chunk, StateSlots::whole_pages(piece.block.bytes()));
+  }
+  if (chunk == 0) return;
+  for (auto& buffer : weight_buffers_) buffer = lower_->host().allocate(chunk, Kind::working);
 }
 
 void Engine::place_parameters(std::size_t u) {
@@ -386,6 +403,7 @@ void Engine::settle() {
   step_all_below();
   for (auto& state : states_) {
     for (auto& written : state.parameters_written) written.wait();
+    for (auto& piece : state.pieces) piece.written.wait();
     collectives_.wait(state.gathering);
     collectives_.wait(state.grads_gathering);
   }

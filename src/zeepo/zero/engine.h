@@ -53,8 +53,10 @@ struct EngineOptions {
   Reduce reduce = Reduce::each;
   std::int64_t blocks_per_unit = 1;  // of the model's repeated blocks
   Placement placement = {};          // below the device: in the tiers of the current Device
-  // Elements of the optimizer's state below the device that are read, stepped and written together, and how many of
-  // these may be under way in host memory where they live in files. A multiple of kPieceAlignment.
+  StepSide step_below_on = StepSide::host;
+  // Elements of the optimizer's state below the device that are moved and stepped together, a multiple of
+  // kPieceAlignment; and how many of these may be under way: in host memory where they live in files and the host steps
+  // them, in device memory where the device does.
   std::int64_t piece_elements = 1 << 22;
   int pieces_under_way = 4;
   float clip = 1.0f;  // 0 or less: no clipping
@@ -136,6 +138,13 @@ class Engine final : private VisitHooks, private Leaf::Store {
     Completion done;
     Place place;
   };
+  // What a buffer for weights in files holds: a part of a block as it was after a step.
+  struct Buffered {
+    const Block* block = nullptr;
+    std::size_t offset = 0, bytes = 0;
+    std::int64_t step = 0;
+    friend bool operator==(const Buffered&, const Buffered&) = default;
+  };
   struct PieceRef {
     std::size_t unit, piece;
   };
@@ -151,10 +160,13 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void keep(UnitState& state, const Unit& unit, bool stays);
   void keep_on_device(UnitState& state);
   void keep_pieces(UnitState& state);
+  void keep_gradients(UnitState& state);
+  bool is_below(const UnitState& state, const StatePiece& piece) const;
   void order_pieces(const std::vector<bool>& visited);
   void make_slots();
   StateLayout layout(const UnitState& state, Place place) const;
   DType grads_dtype() const { return options_.accumulation > 1 ? DType::f32 : options_.dtype; }
+  bool steps_on_device() const { return options_.step_below_on == StepSide::device; }
   bool shards_params() const { return options_.stage == 3 || !options_.placement.params.on_device(); }
   void place_parameters(std::size_t unit);
   PassPlanner::Options planner_options() const;
@@ -178,10 +190,10 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void write_chunk(std::size_t unit, const Extent& chunk, HostWeights& host);
   void read_exact(std::size_t unit, const Extent& range, const Tensor& fp32);
   const StatePiece* piece_of(const UnitState& state, const Extent& range) const;
-  std::byte* read_into_slot(const Block& block, std::size_t offset, std::size_t bytes, std::size_t slot_offset);
+  std::byte* buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes);
 
   // Gradients.
-  bool reduces_in_place(const UnitState& state) const;
+  bool reduces_in_place() const;
   bool sums_locally() const { return options_.reduce == Reduce::last && options_.accumulation > 1; }
   bool sum_locally(UnitState& state);
   bool adds_to_sum() const { return options_.accumulation > 1 && micro_steps_ > 0 && !sums_locally(); }
@@ -215,10 +227,11 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void step_below(std::size_t end);  // of `below_`
   void step_all_below() { step_below(below_.size()); }
   void step_piece_below(const PieceRef& ref);
-  SlotParts parts_in_files(const PieceRef& ref) const;
+  PieceMemory memory_below(const PieceRef& ref, const SlotParts& parts, std::byte* slot) const;
+  SlotParts parts_in_slot(const PieceRef& ref) const;
   std::size_t params_offset(const UnitState& state, const Extent& extent) const;  // in its params_block
   void read_ahead();
-  void empty_slots();
+  void forget_read_ahead();
   Stream& host_stream() const;
   Label label(const char* what, std::size_t unit) const;
 
@@ -236,12 +249,13 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::vector<PieceRef> below_;         // all pieces below the device, in the order of the forward pass
   std::vector<std::size_t> below_end_;  // of each unit: what of `below_` is stepped before the unit is used
   std::size_t stepped_below_ = 0;       // of `below_`, in the current step; all of them when it is done
-  std::vector<PieceRef> in_files_;      // those of `below_` that pass through a slot, in the same order
+  std::vector<PieceRef> in_slots_;      // those of `below_` that pass through a slot, in the same order
   // Numbers of slots_: the next to be used, to be read into, to get gradients; the end of the current step.
   std::int64_t used_slots_ = 0, read_slots_ = 0, read_grads_ = 0, slots_end_ = 0;
-  using SlotContent = StateSlots::Part;
-  std::vector<SlotContent> slot_content_;  // of slot 0, while weights are read out
-  std::unique_ptr<StateSlots> slots_;      // where anything is in files
+  // State and weights in files on their way in and out, and what is in the buffers.
+  std::array<Block, 2> weight_buffers_;
+  std::array<Buffered, 2> buffered_{};
+  std::unique_ptr<StateSlots> slots_;  // where anything is in files
   std::unique_ptr<ActivationStore> activations_;
   std::int64_t parameter_count_ = 0;
   std::unique_ptr<PassPlanner> planner_;

@@ -11,11 +11,8 @@ namespace zeepo {
 
 // Stages 0 and 1 keep a unit's gradients whole, and a rank alone has nothing to cut: the ops then write where the sum
 // will be. With accumulation the sum is fp32 and stands apart.
-bool Engine::reduces_in_place(const UnitState& state) const {
-  return options_.accumulation == 1 && (options_.stage < 2 || collectives_.alone()) &&
-         std::ranges::all_of(state.pieces, [](const auto& piece) {
-           return !piece.grads_block.defined() && !piece.device_grads.defined();
-         });
+bool Engine::reduces_in_place() const {
+  return options_.accumulation == 1 && (options_.stage < 2 || collectives_.alone());
 }
 
 void Engine::clear_padding(std::size_t u, const Tensor& flat) {
@@ -38,8 +35,9 @@ Tensor Engine::gradient_memory(const Leaf& leaf) {
         "own or borrow() it",
         plan_.units[place.unit].name);
   if (!state.pending.defined()) {
-    state.pending =
-        reduces_in_place(state) ? state.grads.tensor : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
+    state.pending = reduces_in_place() && state.grads.defined()
+                        ? state.grads.tensor
+                        : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
     clear_padding(place.unit, state.pending);
   }
   return state.pending.part(place.offset, leaf.shape());
@@ -164,7 +162,6 @@ void Engine::keep_in_pieces(UnitState& state, Reduction& reduction) {
     }
     if (last_micro_step()) measure(state, value, piece.extent.begin);
     if (piece.place == Place::device) continue;
-    Device::current().compute.synchronize();  // what leaves has been computed
     piece.grads_written = lower_->from_device(value.view().data, piece.grads_block, 0, value.view().bytes());
     leaving_.push_back({value, piece.grads_written, piece.place});
   }

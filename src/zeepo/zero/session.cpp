@@ -2,19 +2,26 @@
 
 #include "zeepo/base/machine.h"
 #include "zeepo/comm/self/self_communicator.h"
+#include "zeepo/device/devices.h"
 
 namespace zeepo {
 namespace {
 
 constexpr std::size_t kBoundless = std::size_t{1} << 50;
 
-std::int64_t budget(std::int64_t wanted, const Session::Options& options) {
-  return wanted > 0 ? wanted : usable_memory_bytes() / options.ranks_on_node;
+std::int64_t host_budget(std::int64_t wanted, int ranks_on_node) {
+  return wanted > 0 ? wanted : usable_memory_bytes() / ranks_on_node;
+}
+
+std::unique_ptr<Stream> make_stream(const Session::Options& options, ThreadPool& pool) {
+  if (options.backend == Backend::cuda) return make_cuda_stream(options.gpu);
+  return std::make_unique<CpuStream>(pool);
 }
 
 LowerTiers::Options lower_options(const Session::Options& options) {
   LowerTiers::Options lower = options.lower;
-  lower.host_bytes = budget(lower.host_bytes, options);
+  // Pinned memory is taken at once: only as much as was asked for.
+  if (options.backend != Backend::cuda) lower.host_bytes = host_budget(lower.host_bytes, options.ranks_on_node);
   return lower;
 }
 
@@ -25,10 +32,20 @@ Communicator& alone() {
   return self;
 }
 
+std::int64_t device_budget(Backend backend, int gpu, std::int64_t wanted, int ranks_on_node) {
+  if (wanted > 0) return wanted;
+  if (backend != Backend::cuda) return usable_memory_bytes() / ranks_on_node;
+  // The context, the kernels' workspace and what libraries take for themselves.
+  constexpr std::size_t kAside = std::size_t{1} << 30;
+  const std::size_t free_bytes = cuda_memory(gpu).free_bytes;
+  return static_cast<std::int64_t>(free_bytes > kAside ? free_bytes - kAside : 0);
+}
+
 Session::Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory,
                  std::unique_ptr<LowerTiers> lower, Communicator& communicator)
     : pool_(std::move(pool)),
       compute_(std::move(compute)),
+      host_(compute_.get()),
       memory_(std::move(memory)),
       lower_(std::move(lower)),
       communicator_(&communicator),
@@ -36,17 +53,22 @@ Session::Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compu
 
 Session::Session(const Options& options, Communicator& communicator)
     : pool_(std::make_unique<ThreadPool>(choose_threads(options.threads, options.ranks_on_node))),
-      compute_(std::make_unique<CpuStream>(*pool_)),
-      memory_(std::make_unique<ArenaTier>("device", static_cast<std::size_t>(budget(options.device_bytes, options)),
-                                          ArenaTier::Backing::memory)),
-      lower_(std::make_unique<LowerTiers>(lower_options(options), *compute_)),
+      compute_(make_stream(options, *pool_)),
+      own_host_(options.backend == Backend::cpu ? nullptr : std::make_unique<CpuStream>(*pool_)),
+      host_(own_host_ ? own_host_.get() : compute_.get()),
+      memory_(
+          std::make_unique<ArenaTier>("device",
+                                      static_cast<std::size_t>(device_budget(
+                                          options.backend, options.gpu, options.device_bytes, options.ranks_on_node)),
+                                      *compute_)),
+      lower_(std::make_unique<LowerTiers>(lower_options(options), *compute_, *host_)),
       communicator_(&communicator),
       scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get())) {}
 
-Session Session::dry(Communicator& communicator, const LowerTiers::Options& lower) {
-  auto compute = std::make_unique<DryStream>();
+Session Session::dry(Communicator& communicator, const LowerTiers::Options& lower, Backend plays) {
+  auto compute = std::make_unique<DryStream>(plays);
   auto memory = std::make_unique<ArenaTier>("device", kBoundless, ArenaTier::Backing::none);
-  auto below = LowerTiers::dry(lower, *compute);
+  auto below = std::make_unique<LowerTiers>(lower, *compute, *compute);
   return Session(nullptr, std::move(compute), std::move(memory), std::move(below), communicator);
 }
 

@@ -16,9 +16,14 @@ namespace zeepo {
 // The communicator of a rank that has no others.
 Communicator& alone();
 
+// The most bytes that a rank may use of its device's memory: `wanted`, or what there is where that is 0.
+std::int64_t device_budget(Backend backend, int gpu, std::int64_t wanted, int ranks_on_node);
+
 class Session {
  public:
   struct Options {
+    Backend backend = Backend::cpu;
+    int gpu = 0;                    // which one, with Backend::cuda
     int threads = 0;                // 0: see choose_threads
     std::int64_t device_bytes = 0;  // budget of the device tier; 0: this rank's part of what the machine has
     int ranks_on_node = 1;
@@ -28,7 +33,8 @@ class Session {
   // A session that computes, alone or as one of several ranks; the communicator is borrowed.
   explicit Session(const Options& options, Communicator& communicator = alone());
   // The same run dry: shapes and addresses, no memory, no arithmetic, nothing sent.
-  static Session dry(Communicator& communicator = alone(), const LowerTiers::Options& lower = {});
+  static Session dry(Communicator& communicator = alone(), const LowerTiers::Options& lower = {},
+                     Backend plays = Backend::cpu);
 
   ArenaTier& memory() { return *memory_; }
   LowerTiers& lower() { return *lower_; }
@@ -38,6 +44,7 @@ class Session {
   void restart_peaks();
   Stream& compute() { return *compute_; }
   Communicator& communicator() { return *communicator_; }
+  Stream& host() { return *host_; }
   ThreadPool* pool() { return pool_.get(); }  // null in a dry session
 
  private:
@@ -46,6 +53,8 @@ class Session {
 
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Stream> compute_;
+  std::unique_ptr<Stream> own_host_;  // null where the host is the device
+  Stream* host_;
   std::unique_ptr<ArenaTier> memory_;
   std::unique_ptr<LowerTiers> lower_;
   Communicator* communicator_;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "zeepo/tensor/device.h"
+
 namespace zeepo {
 namespace {
 
@@ -9,9 +11,10 @@ std::byte* at(const Block& memory, std::size_t offset) { return memory.data() ? 
 
 }  // namespace
 
-StateSlots::StateSlots(LowerTiers& tiers, std::size_t slot_bytes, int count)
-    : tiers_(tiers), slots_(static_cast<std::size_t>(count)) {
-  for (auto& slot : slots_) slot.memory = tiers.host().allocate(slot_bytes, Kind::working);
+StateSlots::StateSlots(LowerTiers& tiers, StepSide side, std::size_t slot_bytes, int count)
+    : tiers_(tiers), side_(side), slots_(static_cast<std::size_t>(count)) {
+  Tier& memory = side == StepSide::device ? Device::current().memory : tiers.host();
+  for (auto& slot : slots_) slot.memory = memory.allocate(slot_bytes, Kind::working);
 }
 
 StateSlots::~StateSlots() {
@@ -26,7 +29,10 @@ void StateSlots::read(std::int64_t n, const Part& part, const Completion& after)
   auto waits = std::exchange(to.leaving, {});
   waits.push_back(after);
   // Reads are done in order: the last one's completion stands for all.
-  to.reading = tiers_.read(*part.block, part.offset, at(to.memory, part.at), part.bytes, std::move(waits));
+  std::byte* memory = at(to.memory, part.at);
+  to.reading = side_ == StepSide::device
+                   ? tiers_.to_device(*part.block, part.offset, memory, part.bytes, std::move(waits))
+                   : tiers_.read(*part.block, part.offset, memory, part.bytes, std::move(waits));
 }
 
 std::byte* StateSlots::use(std::int64_t n) {
@@ -37,7 +43,9 @@ std::byte* StateSlots::use(std::int64_t n) {
 
 Completion StateSlots::write(std::int64_t n, const Part& part) {
   Slot& from = slot(n);
-  Completion done = tiers_.write(at(from.memory, part.at), *part.block, part.offset, part.bytes);
+  const std::byte* memory = at(from.memory, part.at);
+  Completion done = side_ == StepSide::device ? tiers_.from_device(memory, *part.block, part.offset, part.bytes)
+                                              : tiers_.write(memory, *part.block, part.offset, part.bytes);
   from.leaving.push_back(done);
   return done;
 }

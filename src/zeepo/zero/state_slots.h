@@ -13,9 +13,13 @@
 
 namespace zeepo {
 
+// Where optimizer state below the device is stepped: by the host, gradients going down to it; or by the device, the
+// state coming up and going down again while gradients stay.
+enum class StepSide { host, device };
+
 class StateSlots {
  public:
-  // [offset, offset + bytes) of a block in files, which is at byte `at` of the buffer; whole pages.
+  // [offset, offset + bytes) of a block, which is at byte `at` of the buffer.
   struct Part {
     const Block* block;
     std::size_t offset, bytes, at;
@@ -23,7 +27,7 @@ class StateSlots {
   };
   static std::size_t whole_pages(std::size_t bytes) { return Arena::aligned(bytes, SwapTier::kPageBytes); }
 
-  StateSlots(LowerTiers& tiers, std::size_t slot_bytes, int count);
+  StateSlots(LowerTiers& tiers, StepSide side, std::size_t slot_bytes, int count);
   // Waits for what is on its way.
   ~StateSlots();
 
@@ -50,6 +54,7 @@ class StateSlots {
   Slot& slot(std::int64_t n) { return slots_[static_cast<std::size_t>(n) % slots_.size()]; }
 
   LowerTiers& tiers_;
+  StepSide side_;
   std::vector<Slot> slots_;
 };
 

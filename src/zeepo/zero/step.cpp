@@ -101,12 +101,11 @@ void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, con
 void Engine::step_on_device(std::size_t u) {
   UnitState& state = states_[u];
   for (auto& piece : state.pieces) {
-    if (piece.place != Place::device) continue;
+    if (is_below(state, piece)) continue;
     PieceMemory memory = on_device(state, piece);
     memory.grads = piece.device_grads.defined() ? piece.device_grads.view() : state.grads.of(piece.extent).view();
     step_piece(Device::current().compute, u, piece.extent, memory, control_.view());
     if (!state.params_block.defined()) continue;
-    Device::current().compute.synchronize();  // what leaves has been computed
     const std::size_t offset = static_cast<std::size_t>(piece.extent.begin - state.own.begin) * size_of(options_.dtype);
     state.parameters_written.push_back(
         lower_->from_device(memory.param.data, state.params_block, offset, memory.param.bytes()));

@@ -13,10 +13,12 @@ std::byte* at(std::byte* memory, std::size_t offset) { return memory ? memory + 
 
 }  // namespace
 
-// What of a piece is in files, and where in a slot it goes.
-Engine::SlotParts Engine::parts_in_files(const PieceRef& ref) const {
+// What of a piece must be brought to where it is stepped, and where in a slot it goes. The host reaches its own memory
+// without.
+Engine::SlotParts Engine::parts_in_slot(const PieceRef& ref) const {
   const UnitState& state = states_[ref.unit];
   const StatePiece& piece = state.pieces[ref.piece];
+  const auto away = [&](Place place) { return steps_on_device() ? place != Place::device : place == Place::nvme; };
   SlotParts parts;
   std::size_t end = 0;
   const auto part = [&](const Block& block, std::size_t offset, std::size_t bytes) {
@@ -25,10 +27,11 @@ Engine::SlotParts Engine::parts_in_files(const PieceRef& ref) const {
     return result;
   };
   const auto elements = static_cast<std::size_t>(piece.extent.elements());
-  if (piece.place == Place::nvme) parts.states = part(piece.block, 0, piece.block.bytes());
-  if (!piece.layout.holds_param && state.params_place == Place::nvme)
+  if (away(piece.place)) parts.states = part(piece.block, 0, piece.block.bytes());
+  if (!piece.layout.holds_param && away(state.params_place))
     parts.params = part(state.params_block, params_offset(state, piece.extent), elements * size_of(options_.dtype));
-  if (piece.place == Place::nvme) parts.grads = part(piece.grads_block, 0, piece.grads_block.bytes());
+  if (piece.grads_block.defined() && away(piece.place))
+    parts.grads = part(piece.grads_block, 0, piece.grads_block.bytes());
   parts.bytes = end;
   return parts;
 }
@@ -38,15 +41,13 @@ std::size_t Engine::params_offset(const UnitState& state, const Extent& extent) 
 }
 
 bool Engine::steps_below(std::size_t u) const {
-  for (const auto& piece : states_[u].pieces)
-    if (piece.place != Place::device) return true;
-  return false;
+  return std::ranges::any_of(states_[u].pieces, [&](const StatePiece& piece) { return is_below(states_[u], piece); });
 }
 
 void Engine::begin_steps_below() {
   if (host_control_[2] != 0) return;  // skipped
   stepped_below_ = 0;
-  slots_end_ = used_slots_ + static_cast<std::int64_t>(in_files_.size());
+  slots_end_ = used_slots_ + static_cast<std::int64_t>(in_slots_.size());
   read_ahead();
 }
 
@@ -54,18 +55,25 @@ void Engine::begin_steps_below() {
 // used up. Gradients come once they are complete.
 void Engine::read_ahead() {
   if (!slots_) return;
-  const auto cycle = static_cast<std::int64_t>(in_files_.size());
-  const auto piece_of = [&](std::int64_t n) { return in_files_[static_cast<std::size_t>(n % cycle)]; };
+  const auto cycle = static_cast<std::int64_t>(in_slots_.size());
+  const auto piece_of = [&](std::int64_t n) { return in_slots_[static_cast<std::size_t>(n % cycle)]; };
   for (; read_slots_ < used_slots_ + cycle && slots_->in_reach(read_slots_, used_slots_); ++read_slots_) {
     const PieceRef ref = piece_of(read_slots_);
-    const SlotParts parts = parts_in_files(ref);
+    const SlotParts parts = parts_in_slot(ref);
     for (const auto& part : {parts.states, parts.params})
       if (part) slots_->read(read_slots_, *part, states_[ref.unit].pieces[ref.piece].written);
   }
   for (; read_grads_ < std::min(read_slots_, slots_end_); ++read_grads_) {
-    const SlotParts parts = parts_in_files(piece_of(read_grads_));
+    const SlotParts parts = parts_in_slot(piece_of(read_grads_));
     if (parts.grads) slots_->read(read_grads_, *parts.grads, {});
   }
+}
+
+// New weights: what was read ahead is of the old ones.
+void Engine::forget_read_ahead() {
+  if (!slots_) return;
+  slots_->drain();
+  read_slots_ = read_grads_ = used_slots_;
 }
 
 void Engine::step_below(std::size_t end) {
@@ -80,26 +88,18 @@ void Engine::step_below(std::size_t end) {
 void Engine::step_piece_below(const PieceRef& ref) {
   UnitState& state = states_[ref.unit];
   StatePiece& piece = state.pieces[ref.piece];
-  const std::int64_t elements = piece.extent.elements();
-  const SlotParts parts = parts_in_files(ref);
+  const SlotParts parts = parts_in_slot(ref);
   const bool in_slot = parts.bytes > 0;
   const std::int64_t n = used_slots_;
-  std::byte* slot = in_slot ? slots_->use(n) : nullptr;
-
-  PieceMemory memory;
-  memory.states = piece.layout.views(parts.states ? at(slot, parts.states->at) : piece.block.data(), elements);
-  if (piece.layout.holds_param)
-    memory.param = memory.states.param;
-  else
-    memory.param = {
-        parts.params ? at(slot, parts.params->at) : at(state.params_block.data(), params_offset(state, piece.extent)),
-        options_.dtype,
-        {elements}};
-  memory.grads = {parts.grads ? at(slot, parts.grads->at) : piece.grads_block.data(), grads_dtype(), {elements}};
-  const auto start = std::chrono::steady_clock::now();
-  step_piece(lower_->host_stream(), ref.unit, piece.extent, memory,
-             {host_control_.data(), DType::f32, {static_cast<std::int64_t>(host_control_.size())}});
-  step_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const PieceMemory memory = memory_below(ref, parts, in_slot ? slots_->use(n) : nullptr);
+  if (steps_on_device()) {
+    step_piece(Device::current().compute, ref.unit, piece.extent, memory, control_.view());
+  } else {
+    const auto start = std::chrono::steady_clock::now();
+    step_piece(lower_->host_stream(), ref.unit, piece.extent, memory,
+               {host_control_.data(), DType::f32, {static_cast<std::int64_t>(host_control_.size())}});
+    step_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
 
   if (parts.states) piece.written = slots_->write(n, *parts.states);
   if (parts.params) {
@@ -117,12 +117,29 @@ void Engine::step_piece_below(const PieceRef& ref) {
   read_ahead();
 }
 
-// The slots are free for other uses; what was read ahead is read again.
-void Engine::empty_slots() {
-  if (!slots_) return;
-  slots_->drain();
-  read_slots_ = read_grads_ = used_slots_;
-  slot_content_.clear();
+Engine::PieceMemory Engine::memory_below(const PieceRef& ref, const SlotParts& parts, std::byte* slot) const {
+  const UnitState& state = states_[ref.unit];
+  const StatePiece& piece = state.pieces[ref.piece];
+  const std::int64_t elements = piece.extent.elements();
+  const auto in_slot = [&](const StateSlots::Part& part) { return at(slot, part.at); };
+  const auto own = [&](const Block& block, const Tensor& tensor) {
+    return block.defined() ? block.data() : static_cast<std::byte*>(tensor.view().data);
+  };
+  PieceMemory memory;
+  memory.states = piece.layout.views(parts.states ? in_slot(*parts.states) : own(piece.block, piece.device), elements);
+  if (piece.layout.holds_param)
+    memory.param = memory.states.param;
+  else if (parts.params)
+    memory.param = {in_slot(*parts.params), options_.dtype, {elements}};
+  else if (state.params_block.defined())
+    memory.param = {at(state.params_block.data(), params_offset(state, piece.extent)), options_.dtype, {elements}};
+  else
+    memory.param = state.params.of(piece.extent).view();
+  if (state.grads.defined())
+    memory.grads = state.grads.of(piece.extent).view();
+  else
+    memory.grads = {parts.grads ? in_slot(*parts.grads) : piece.grads_block.data(), grads_dtype(), {elements}};
+  return memory;
 }
 
 }  // namespace zeepo

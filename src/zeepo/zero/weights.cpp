@@ -38,7 +38,8 @@ struct Engine::HostWeights {
 void Engine::load(const WeightSource& source) {
   settle();
   hold({});  // what was gathered ahead of the next pass would be of the old weights
-  empty_slots();
+  forget_read_ahead();
+  buffered_ = {};
   if (!Device::current().compute.dry()) {
     HostWeights host;
     for (std::size_t u = 0; u < states_.size(); ++u) load_unit(u, source, host);
@@ -89,22 +90,19 @@ void Engine::write_chunk(std::size_t u, const Extent& chunk, HostWeights& host) 
     launch([&](auto& s) { copy_to_device(s, from.data, to.data, from.bytes()); });
     Device::current().compute.synchronize();
   };
-  const auto to_slot = [&](const View& from, std::size_t at) {
-    std::memcpy(slots_->use(0) + at, from.data, from.bytes());
-  };
-  // In whole pages: the slot is zero beyond what is put there.
+  // In whole pages: the buffer is zero beyond what is put there.
+  std::byte* buffer = weight_buffers_[0].data();
   const auto write = [&](const Block& block, std::size_t offset, std::size_t bytes) {
-    Completion done = slots_->write(0, {&block, offset, bytes, 0});
+    Completion done = lower_->write(buffer, block, offset, bytes);
     done.wait();
-    slots_->drain();
   };
   if (state.params_place == Place::device) {
     to_device(param, state.params.of(chunk).view());
   } else if (state.params_place == Place::host) {
     std::memcpy(state.params_block.data() + params_offset(state, chunk), param.data, param.bytes());
   } else {
-    std::memset(slots_->use(0), 0, StateSlots::whole_pages(param.bytes()));
-    to_slot(param, 0);
+    std::memset(buffer, 0, StateSlots::whole_pages(param.bytes()));
+    std::memcpy(buffer, param.data, param.bytes());
     write(state.params_block, params_offset(state, chunk), param.bytes());
   }
   const StatePiece* piece = piece_of(state, chunk);
@@ -122,8 +120,8 @@ void Engine::write_chunk(std::size_t u, const Extent& chunk, HostWeights& host) 
     std::memset(piece->block.data(), 0, piece->block.bytes());
     keep(piece->block.data(), copy_on_host);
   } else {
-    std::memset(slots_->use(0), 0, StateSlots::whole_pages(piece->block.bytes()));
-    keep(slots_->use(0), copy_on_host);
+    std::memset(buffer, 0, StateSlots::whole_pages(piece->block.bytes()));
+    keep(buffer, copy_on_host);
     write(piece->block, 0, piece->block.bytes());
   }
 }
@@ -160,72 +158,71 @@ void Engine::read(const std::string& name, std::int64_t begin, std::span<float> 
   }
 }
 
-// Exact values of this rank's own elements, which lie in one piece.
+// Exact values of this rank's own elements, which lie in one piece. What is not on the device is put together on the
+// host; what is in files comes into a buffer first.
 void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32) {
   const UnitState& state = states_[u];
   const StatePiece* piece = piece_of(state, range);
+  const std::int64_t n = range.elements();
   const auto convert = [](Stream& stream, const Weights& from, const View& to) {
     dispatch(stream, [&](auto& s) { from.low ? read_master(s, from, to) : copy(s, from.param, to); });
   };
-  const bool weights_on_device =
-      piece && piece->layout.holds_param ? piece->place == Place::device : state.params_place == Place::device;
-  if (weights_on_device) {
-    Weights from;
-    if (piece) {
-      const PieceMemory memory = on_device(state, *piece);
-      const std::int64_t begin = range.begin - piece->extent.begin;
-      from = {part_of(memory.param, begin, range.elements()), part_of(memory.states.low, begin, range.elements())};
-    } else {
-      from = {state.params.of(range).view(), {}};
-    }
-    return convert(Device::current().compute, from, fp32.view());
+  const bool holds_param = piece && piece->layout.holds_param;
+  const bool state_on_device = !piece || piece->place == Place::device;
+  const bool param_on_device = holds_param ? state_on_device : state.params_place == Place::device;
+  if (state_on_device && param_on_device) {
+    if (!piece) return convert(Device::current().compute, {state.params.of(range).view(), {}}, fp32.view());
+    const PieceMemory memory = on_device(state, *piece);
+    const std::int64_t begin = range.begin - piece->extent.begin;
+    return convert(Device::current().compute, {part_of(memory.param, begin, n), part_of(memory.states.low, begin, n)},
+                   fp32.view());
   }
 
-  // On the host: what is in files comes into a slot, the weights behind the state.
-  const Extent chunk = piece
-                           ? piece->extent
-                           : Extent{range.begin - (range.begin - state.own.begin) % options_.piece_elements, range.end};
-  const std::int64_t begin = range.begin - chunk.begin;
-  std::size_t slot_end = 0;
+  std::vector<std::byte> from_device;
+  const auto on_host = [&](const View& view) {  // of device memory
+    from_device.resize(view.bytes());
+    launch([&](auto& s) { copy_to_host(s, view.data, from_device.data(), view.bytes()); });
+    Device::current().compute.synchronize();
+    return View{from_device.data(), view.dtype, view.shape};
+  };
   StateViews states;
   if (piece) {
-    std::byte* memory = piece->block.data();
-    if (piece->place == Place::nvme) {
-      memory = read_into_slot(piece->block, 0, piece->block.bytes(), 0);
-      slot_end = StateSlots::whole_pages(piece->block.bytes());
-    }
-    states = piece->layout.views(memory, piece->extent.elements());
+    std::byte* memory = piece->place == Place::device ? static_cast<std::byte*>(piece->device.view().data)
+                        : piece->place == Place::host ? piece->block.data()
+                                                      : buffered(0, piece->block, 0, piece->block.bytes());
+    states = piece->layout.views(memory, piece->extent.elements()).part(range.begin - piece->extent.begin, n);
+    if (state_on_device && states.low) states.low = on_host(states.low);
   }
   View param = states.param;
-  if (!piece || !piece->layout.holds_param) {
-    const std::size_t bytes = static_cast<std::size_t>(chunk.elements()) * size_of(options_.dtype);
-    std::byte* memory = state.params_place == Place::nvme
-                            ? read_into_slot(state.params_block, params_offset(state, chunk), bytes, slot_end)
-                            : state.params_block.data() + params_offset(state, chunk);
-    param = {memory, options_.dtype, {chunk.elements()}};
+  if (!holds_param && param_on_device) {
+    param = on_host(state.params.of(range).view());
+  } else if (!holds_param) {
+    const Extent chunk{range.begin - (range.begin - state.own.begin) % options_.piece_elements, range.end};
+    const std::size_t offset = params_offset(state, range);
+    param = {state.params_place == Place::host
+                 ? state.params_block.data() + offset
+                 : buffered(1, state.params_block, params_offset(state, chunk),
+                            static_cast<std::size_t>(chunk.elements()) * size_of(options_.dtype)) +
+                       (offset - params_offset(state, chunk)),
+             options_.dtype,
+             {n}};
   }
-  std::vector<float> values(static_cast<std::size_t>(range.elements()));
-  convert(host_stream(), {part_of(param, begin, range.elements()), part_of(states.low, begin, range.elements())},
-          {values.data(), DType::f32, {range.elements()}});
+  std::vector<float> values(static_cast<std::size_t>(n));
+  convert(host_stream(), {param, states.low}, {values.data(), DType::f32, {n}});
   host_stream().synchronize();
   launch([&](auto& s) { copy_to_device(s, values.data(), fp32.view().data, fp32.view().bytes()); });
   Device::current().compute.synchronize();
 }
 
-// Slot 0 keeps what was last read, so that small weights side by side are read once.
-std::byte* Engine::read_into_slot(const Block& block, std::size_t offset, std::size_t bytes, std::size_t slot_offset) {
-  const SlotContent wanted{&block, offset, bytes, slot_offset};
-  if (read_slots_ != used_slots_) empty_slots();
-  if (std::ranges::find(slot_content_, wanted) == slot_content_.end()) {
-    std::erase_if(slot_content_, [&](const SlotContent& held) {
-      return held.at < slot_offset + StateSlots::whole_pages(bytes) &&
-             slot_offset < held.at + StateSlots::whole_pages(held.bytes);
-    });
-    Completion done = lower_->read(block, offset, slots_->use(0) + slot_offset, bytes);
+// A part of a block in files in one of the buffers. What was last read stays: small weights side by side are read once.
+std::byte* Engine::buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes) {
+  const Buffered wanted{&block, offset, bytes, steps_};
+  if (buffered_[buffer] != wanted) {
+    Completion done = lower_->read(block, offset, weight_buffers_[buffer].data(), bytes);
     done.wait();
-    slot_content_.push_back(wanted);
+    buffered_[buffer] = wanted;
   }
-  return slots_->use(0) + slot_offset;
+  return weight_buffers_[buffer].data();
 }
 
 std::string Engine::weights_hash() {

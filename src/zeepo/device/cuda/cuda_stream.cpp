@@ -4,17 +4,6 @@
 
 namespace zeepo {
 
-int cuda_devices() {
-  int devices = 0;
-  const cudaError_t code = cudaGetDeviceCount(&devices);
-  if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver) {
-    (void)cudaGetLastError();  // it would come up again after the next launch
-    return 0;
-  }
-  cuda_check(code);
-  return devices;
-}
-
 CudaStream::CudaStream(int device) : Stream(Backend::cuda), device_(device) {
   const int devices = cuda_devices();
   if (device < 0 || device >= devices)

@@ -8,13 +8,11 @@
 #include <cuda_runtime_api.h>
 
 #include "zeepo/device/cuda/check.h"
+#include "zeepo/device/devices.h"
 #include "zeepo/device/memory.h"
 #include "zeepo/device/stream.h"
 
 namespace zeepo {
-
-// GPUs that can be used; 0 when there is none, or no driver.
-int cuda_devices();
 
 class CudaStream final : public Stream {
  public:

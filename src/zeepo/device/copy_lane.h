@@ -1,0 +1,32 @@
+// One direction of copies between host memory and a device, beside the device's compute.
+//
+// A lane is used by one thread. A Point is taken on the thread that gives work to the compute stream, and may be waited
+// for on any.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "zeepo/device/stream.h"
+
+namespace zeepo {
+
+// All that a stream had been given at some time. Empty: nothing to wait for.
+struct Point {
+  std::shared_ptr<void> event;
+};
+Point point_of(CpuStream&);
+Point point_of(CudaStream&);
+
+class CopyLane {
+ public:
+  virtual ~CopyLane() = default;
+  // Copies that follow start when the point has been reached.
+  virtual void start_after(const Point& point) = 0;
+  // Returns when the bytes have been copied.
+  virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
+};
+std::unique_ptr<CopyLane> make_copy_lane(CpuStream&);
+std::unique_ptr<CopyLane> make_copy_lane(CudaStream&);
+
+}  // namespace zeepo

@@ -1,0 +1,18 @@
+#include "zeepo/device/devices.h"
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error("this build computes on the CPU only: it was made without CUDA; use --device cpu");
+}
+
+}  // namespace
+
+int cuda_devices() { return 0; }
+std::unique_ptr<Stream> make_cuda_stream(int) { refuse(); }
+DeviceMemory cuda_memory(int) { refuse(); }
+
+}  // namespace zeepo
