@@ -10,7 +10,7 @@ using namespace cuda;
 // Mean and deviation in two passes over the row in registers: one pass over squares would cancel for rows whose mean is
 // large.
 template <int N, int kPacks, class T>
-__global__ void __launch_bounds__(kMostRowThreads)
+__global__ void __launch_bounds__(kMostRowThreads, 2)
     layer_norm_kernel(const T* x, const T* delta, const T* weight, const T* bias, float eps, std::int64_t rows, int n,
                       T* sum, T* y, float* means, float* rstds) {
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y, start = r * n;

@@ -8,7 +8,7 @@ namespace {
 using namespace cuda;
 
 template <int N, int kPacks, class T>
-__global__ void __launch_bounds__(kMostRowThreads)
+__global__ void __launch_bounds__(kMostRowThreads, 2)
     rms_norm_kernel(const T* x, const T* delta, const T* weight, float eps, std::int64_t rows, int n, T* sum, T* y,
                     float* rstds) {
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y, start = r * n;
