@@ -102,6 +102,21 @@ TEST(Matmul, GivesTheSameBitsForAnyThreadCount) {
   }
 }
 
+// Wide enough that k is done in chunks, the last of them shorter: a Llama's down projection is such a product.
+TEST(Matmul, AddsUpChunksOfDifferentDepth) {
+  ThreadPool pool(2);
+  CpuStream stream(pool);
+  constexpr std::int64_t m = 13, n = 4100, k = 2051;
+  for (const DType dtype : kFloatTypes) {
+    TypedValues a(dtype, {m, k}), b(dtype, {k, n}), c(dtype, {m, n});
+    for (auto* ones : {&a, &b})
+      for (std::int64_t i = 0; i < ones->elements(); ++i) ones->set(i, 1);
+    matmul(stream, a.view(), b.view(), c.view());
+    for (std::int64_t i = 0; i < m * n; ++i)
+      ASSERT_NEAR(c[i], k, k * rounding_of(dtype)) << name_of(dtype) << " element " << i;
+  }
+}
+
 TEST(Matmul, FoldsLeadingExtentsIntoRows) {
   ThreadPool pool(1);
   CpuStream stream(pool);

@@ -66,9 +66,10 @@ class ChunkProduct {
     const std::int64_t rows = padded_rows(), columns = padded_columns(), k = chunk.depth.size();
     const bool narrow_sums = p.c.dtype != DType::f32;
     Carve carve(scratch<Scratch::call>(rows * k + k * columns + (narrow_sums ? rows * columns : 0) + 48));
+    // First, where they stay from one chunk of k to the next, which may be shorter.
+    sums_ = narrow_sums ? carve(rows * columns) : nullptr;
     a_ = carve(rows * k);
     b_ = carve(k * columns);
-    sums_ = narrow_sums ? carve(rows * columns) : nullptr;
   }
 
   void run(ThreadPool& pool) {
