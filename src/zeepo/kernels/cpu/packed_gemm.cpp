@@ -126,9 +126,16 @@ void tile(const PanelProduct& w, const float* a, const float* b, std::int64_t ro
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   hn::Vec<decltype(d)> sums[Rows][kVectors];
-  for (auto& sums_of_row : sums)
-    for (auto& sum : sums_of_row) sum = hn::Zero(d);
   const std::int64_t width = tile_columns();
+  HWY_ALIGN float rest[kVectors * hn::MaxLanes(d)];
+  for (int r = 0; r < Rows; ++r) {
+    const float* open = w.open ? w.open + (row + r) * w.open_stride + column : nullptr;
+    if (open && columns < width) {
+      std::fill(std::copy_n(open, columns, rest), rest + width, 0.0f);
+      open = rest;
+    }
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = open ? hn::LoadU(d, open + v * lanes) : hn::Zero(d);
+  }
   for (std::int64_t p = 0; p < w.depth; ++p, a += kRows, b += width) {
     hn::Vec<decltype(d)> y[kVectors];
     for (int v = 0; v < kVectors; ++v) y[v] = hn::LoadU(d, b + v * lanes);
@@ -148,7 +155,6 @@ void tile(const PanelProduct& w, const float* a, const float* b, std::int64_t ro
     }
     return;
   }
-  HWY_ALIGN float rest[kVectors * hn::MaxLanes(d)];
   for (int r = 0; r < Rows; ++r) {
     for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[r][v], d, rest + v * lanes);
     for (std::int64_t j = 0; j < columns; ++j)
