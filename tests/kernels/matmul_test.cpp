@@ -120,6 +120,92 @@ TEST(Matmul, Rounds16BitResultsOnceAfterAllOfALongK) {
   }
 }
 
+// Wide enough that k is done in chunks, the last of them shorter: a Llama's down projection is such a product.
+TEST(Matmul, AddsUpChunksOfDifferentDepth) {
+  ThreadPool pool(2);
+  CpuStream stream(pool);
+  constexpr std::int64_t m = 13, n = 4100, k = 2051;
+  for (const DType dtype : kFloatTypes) {
+    TypedValues a(dtype, {m, k}), b(dtype, {k, n}), c(dtype, {m, n});
+    for (auto* ones : {&a, &b})
+      for (std::int64_t i = 0; i < ones->elements(); ++i) ones->set(i, 1);
+    matmul(stream, a.view(), b.view(), c.view());
+    for (std::int64_t i = 0; i < m * n; ++i)
+      ASSERT_NEAR(c[i], k, k * rounding_of(dtype)) << name_of(dtype) << " element " << i;
+  }
+}
+
+// Columns of a wider matrix, as the tiles of a linear layer use them.
+TEST(Matmul, WorksOnColumnsOfWiderMatrices) {
+  ThreadPool pool(2);
+  CpuStream stream(pool);
+  constexpr std::int64_t n = 45, k = 70, a_first = 3, a_width = 210, c_first = 11, c_width = 80;
+  for (const DType dtype : kFloatTypes)
+    for (const std::int64_t m : {5, 33})
+      for (const Transpose turn : {Transpose::no, Transpose::yes}) {
+        const Shape shape = stored(m, k, turn);
+        const auto wide_a = TypedValues::random(dtype, {shape[0], a_width}, 1);
+        const auto b = TypedValues::random(dtype, {k, n}, 2);
+        TypedValues a(dtype, shape), c(dtype, {m, n}), wide_c(dtype, {m, c_width});
+        for (std::int64_t i = 0; i < shape[0]; ++i)
+          for (std::int64_t j = 0; j < shape[1]; ++j)
+            a.set(i * shape[1] + j, static_cast<float>(wide_a[i * a_width + a_first + j]));
+        for (std::int64_t i = 0; i < wide_c.elements(); ++i) wide_c.set(i, -7);
+        const auto from = [](auto view, std::int64_t first, Shape part) {
+          using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(view.data)>>, const std::byte,
+                                          std::byte>;
+          view.data = static_cast<Byte*>(view.data) + static_cast<std::size_t>(first) * size_of(view.dtype);
+          view.shape = part;
+          return view;
+        };
+        matmul(stream, a.view(), b.view(), c.view(), {.a = turn});
+        matmul(stream, from(wide_a.view(), a_first, shape), b.view(), from(wide_c.view(), c_first, {m, n}),
+               {.a = turn, .a_stride = a_width, .c_stride = c_width});
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t j = 0; j < c_width; ++j) {
+            const bool inside = j >= c_first && j < c_first + n;
+            ASSERT_EQ(wide_c[i * c_width + j], inside ? c[i * n + j - c_first] : -7)
+                << name_of(dtype) << " " << m << " rows, row " << i << " column " << j;
+          }
+      }
+}
+
+// A product whose k comes in parts, wherever they are cut, has the bits of the whole one.
+TEST(Matmul, GoesOnWhereThePartBeforeItEnded) {
+  ThreadPool pool(2);
+  CpuStream stream(pool);
+  constexpr std::int64_t m = 40, n = 75, k = 2500;  // three pieces of k: 834, 834, 832
+  for (const DType dtype : kFloatTypes) {
+    const auto a = TypedValues::random(dtype, {m, k}, 1), b = TypedValues::random(dtype, {k, n}, 2);
+    const auto bias = TypedValues::random(dtype, {n}, 3);
+    const auto before = TypedValues::random(DType::f32, {m, n}, 4);
+    for (const std::vector<std::int64_t>& ends :
+         {std::vector<std::int64_t>{k}, {834, k}, {834, 1668, k}, {1, 2, k}, {400, 800, 900, 2499, k}, {2000, k}})
+      for (const int variant : {0, 1, 2}) {  // plain, bias, added
+        MatmulOptions options;
+        if (variant == 1) options.bias = bias.view();
+        if (variant == 2) options.write = Write::add;
+        TypedValues whole = before, parts = before, open(DType::f32, {m, n});
+        matmul(stream, a.view(), b.view(), whole.view(), options);
+        std::int64_t begin = 0;
+        for (const std::int64_t end : ends) {
+          ConstView a_part = a.view(), b_part = b.view();
+          a_part.data = static_cast<const std::byte*>(a_part.data) + static_cast<std::size_t>(begin) * size_of(dtype);
+          a_part.shape = {m, end - begin};
+          b_part.data =
+              static_cast<const std::byte*>(b_part.data) + static_cast<std::size_t>(begin * n) * size_of(dtype);
+          b_part.shape = {end - begin, n};
+          options.a_stride = k;
+          options.part = {.begin = begin, .whole = k, .open = open.view()};
+          matmul(stream, a_part, b_part, parts.view(), options);
+          begin = end;
+        }
+        EXPECT_EQ(parts.bytes(), whole.bytes())
+            << name_of(dtype) << " variant " << variant << ", " << ends.size() << " parts, the first of " << ends[0];
+      }
+  }
+}
+
 TEST(Matmul, FoldsLeadingExtentsIntoRows) {
   ThreadPool pool(1);
   CpuStream stream(pool);

@@ -13,7 +13,7 @@ namespace zeepo {
 inline std::vector<WeightSlice> slices_of(const Module& model) {
   std::vector<WeightSlice> slices;
   for (const auto& [prefix, parameter] : named_parameters(model))
-    for (const auto& [name, shape] : parameter->slices()) slices.push_back({prefix + name, shape, parameter});
+    for (const auto& slice : parameter->slices()) slices.push_back({prefix + slice.name, slice.shape, parameter});
   return slices;
 }
 
@@ -21,9 +21,9 @@ inline void load_by_hand(const Module& model, const WeightSource& source) {
   for (const auto& [prefix, parameter] : named_parameters(model)) {
     std::vector<float> values(static_cast<std::size_t>(parameter->elements()));
     std::size_t at = 0;
-    for (const auto& [name, shape] : parameter->slices()) {
-      const auto count = static_cast<std::size_t>(shape.elements());
-      source({prefix + name, shape, parameter}, 0, std::span(values).subspan(at, count));
+    for (const auto& slice : parameter->slices()) {
+      const auto count = static_cast<std::size_t>(slice.elements);
+      source({prefix + slice.name, slice.shape, parameter}, slice.begin, std::span(values).subspan(at, count));
       at += count;
     }
     parameter->leaf().set_current(Tensor::from<float>(values, parameter->shape(), Kind::params));

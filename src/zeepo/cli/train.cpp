@@ -107,6 +107,11 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
   command.add_option("--blocks-per-unit", options.blocks_per_unit, "Transformer blocks that travel together")
       ->capture_default_str();
   command
+      .add_option("--tile-linear", options.linear_tiles,
+                  "Run each linear layer of the blocks as this many tiles, gathered and reduced one at a time: less "
+                  "working memory, the same result")
+      ->capture_default_str();
+  command
       .add_option("--timeout", options.timeout_seconds,
                   "Seconds after which waiting for a rank that lives but makes no progress is an error; 0: never")
       ->capture_default_str();

@@ -1,4 +1,4 @@
-// Matrix products. Operands and result share one dtype; sums are fp32.
+// Matrix products. Operands share one dtype, which the result has too, or it is fp32; sums are fp32.
 #pragma once
 
 #include "zeepo/device/stream.h"
@@ -16,6 +16,15 @@ struct MatmulOptions {
   Transpose b = Transpose::no;  // b is stored (n, k)
   Write write = Write::overwrite;
   ConstView bias = {};  // (n), added to every row; only with Write::overwrite
+  // Elements from one stored row to the next, where a or c is some columns of a wider matrix; 0: they are all of it.
+  std::int64_t a_stride = 0, c_stride = 0;
+  // Where a and b are elements [begin, begin + k) of a longer k: the parts come in order, one call after another, and
+  // the last one leaves in c what one product gives, to the bit if it has more than 8 rows. Bias and write are those of
+  // the whole product in every call. c is fp32; `open`, fp32 and of its shape, belongs to these calls until the last.
+  struct Part {
+    std::int64_t begin = 0, whole = 0;  // 0: a and b are all of it
+    View open = {};
+  } part = {};
 };
 
 // c = a b.   a: (m, k)   b: (k, n)   c: (m, n).   Leading extents of a, b and c are folded into rows: x (B, T, k) is

@@ -32,10 +32,22 @@ class Linear : public Module {
   Tensor forward(const Tensor& x) override;
 
  private:
+  class Tile;
+  friend void tile_linears(Module& model, std::int64_t count);
+  void cut(std::int64_t count);
+
   WeightLayout layout_;
-  Parameter* weight_;
+  std::int64_t rows_;              // of the weight as it is stored
+  Parameter* weight_;              // null where it is in tiles
+  std::vector<Tile*> tiles_ = {};  // in the order of their rows
   Parameter* bias_ = nullptr;
 };
+
+// Cuts the weight of every linear layer in the model into `count` tiles of stored rows, as equal as whole rows allow
+// and at least one row each, so that a tile is all that must be gathered at a time. Names, first values and files stay
+// as they are, results too (ops/tiled_linear.h). A weight that another module borrows stays whole, as do embeddings and
+// biases. Once, before an engine is made for the model.
+void tile_linears(Module& model, std::int64_t count);
 
 // Rows of a table.   ids: int32 (B, T)   y: (B, T, width)
 class Embedding : public Module {

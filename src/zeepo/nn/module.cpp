@@ -1,5 +1,7 @@
 #include "zeepo/nn/module.h"
 
+#include <algorithm>
+
 #include "zeepo/autograd/checkpoint.h"
 #include "zeepo/autograd/tape.h"
 #include "zeepo/base/error.h"
@@ -27,6 +29,14 @@ Tensor Module::visit(const Tensor& x, const std::function<Tensor(const Tensor&)>
 Parameter& Module::parameter(std::string name, Shape shape, Init init) {
   parameters_.push_back(std::make_unique<Parameter>(std::move(name), shape, init));
   return *parameters_.back();
+}
+
+std::unique_ptr<Parameter> Module::give_up(Parameter& parameter) {
+  const auto found = std::ranges::find(parameters_, &parameter, [](const auto& own) { return own.get(); });
+  if (found == parameters_.end()) throw Error("module: parameter {} is not its own", parameter.name());
+  auto result = std::move(*found);
+  parameters_.erase(found);
+  return result;
 }
 
 Parameter& Module::borrow(Parameter& parameter) {

@@ -47,6 +47,8 @@ class Module {
   const std::vector<Parameter*>& borrowed_parameters() const { return borrowed_; }
   // A unit's parameters travel together. Where a model marks none, each child of the outermost module is one.
   bool is_unit() const { return unit_; }
+  // A tile is visited within the unit that holds it, and its parameters come and go by themselves.
+  bool is_tile() const { return tile_; }
 
   void attach(VisitHooks* hooks) { hooks_ = hooks; }
   void set_checkpointed(bool checkpointed) { checkpointed_ = checkpointed; }
@@ -63,7 +65,10 @@ class Module {
     children_.emplace_back(std::move(name), std::move(module));
     return made;
   }
+  // Takes a parameter of its own out of the module.
+  std::unique_ptr<Parameter> give_up(Parameter& parameter);
   Parameter& borrow(Parameter& parameter);
+  void mark_tile() { tile_ = true; }
   void mark_unit() { unit_ = true; }
   void mark_checkpointable() { checkpointable_ = true; }
 
@@ -72,7 +77,7 @@ class Module {
   std::vector<Parameter*> borrowed_;
   std::vector<Child> children_;
   VisitHooks* hooks_ = nullptr;
-  bool unit_ = false, checkpointable_ = false, checkpointed_ = false;
+  bool unit_ = false, tile_ = false, checkpointable_ = false, checkpointed_ = false;
 };
 
 struct NamedParameter {

@@ -25,10 +25,11 @@ struct Init {
 class Parameter {
  public:
   // A part with a name of its own, as files know it: q, k and v of a fused projection. Parts follow one another and
-  // fill the parameter.
+  // fill the parameter. Where the parameter is a tile, its first and last part may be some elements of a named weight.
   struct Slice {
     std::string name;
-    Shape shape;
+    Shape shape;                                          // of the named weight
+    std::int64_t begin = 0, elements = shape.elements();  // of it
   };
 
   Parameter(std::string name, Shape shape, Init init);

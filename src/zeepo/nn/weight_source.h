@@ -10,14 +10,14 @@
 
 namespace zeepo {
 
-// A named part of a parameter.
+// A named weight: part of a parameter, or cut over the tiles of a layer; `parameter` is then any of them.
 struct WeightSlice {
   std::string name;
   Shape shape;
   const Parameter* parameter;
 };
 
-// Fills `out` with elements [begin, begin + out.size()) of a slice, in fp32.
+// Fills `out` with elements [begin, begin + out.size()) of a named weight, in fp32.
 using WeightSource = std::function<void(const WeightSlice& slice, std::int64_t begin, std::span<float> out)>;
 
 }  // namespace zeepo

@@ -38,7 +38,8 @@ struct TrainOptions {
   int stage = 0;
   Reduce reduce = Reduce::each;
   std::int64_t blocks_per_unit = 1;
-  double timeout_seconds = 0;  // 0: none
+  std::int64_t linear_tiles = 1;  // that each linear layer of the blocks runs as
+  double timeout_seconds = 0;     // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
   std::vector<std::filesystem::path> nvme_paths;

@@ -14,6 +14,7 @@
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
 #include "zeepo/model/staging_directory.h"
+#include "zeepo/nn/layers.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
 
@@ -34,6 +35,18 @@ TokenFile open_data(const TrainOptions& options, const ModelConfig& config) {
   std::optional<std::int32_t> eos;
   if (!config.eos.empty() && config.eos.front() < config.vocab) eos = config.eos.front();
   return open_token_data(options.data, config.vocab, tokenizer ? &*tokenizer : nullptr, eos);
+}
+
+// Before layers are cut into tiles: files know nothing of them.
+std::vector<ModelTensor> tensors_of(const Module& model) {
+  std::vector<ModelTensor> tensors;
+  for (const auto& [prefix, parameter] : named_parameters(model))
+    for (const auto& slice : parameter->slices()) {
+      ModelTensor tensor{prefix + slice.name, {}};
+      for (int i = 0; i < slice.shape.rank(); ++i) tensor.shape.push_back(slice.shape[i]);
+      tensors.push_back(std::move(tensor));
+    }
+  return tensors;
 }
 
 // With little host memory buffers are small: all of them together take at most a quarter of the budget each way.
@@ -96,6 +109,8 @@ Trainer::Trainer(TrainOptions options, Communicator& communicator)
   if (options_.seq_len > config_.max_positions)
     throw UsageError("train: --seq-len {}: the model has {} positions", options_.seq_len, config_.max_positions);
   model_ = make_model(config_);
+  tensors_ = tensors_of(*model_);
+  tile_linears(*model_, options_.linear_tiles);
   data_.emplace(open_data(options_, config_));
   samples_ = sample_count(data_->tokens(), options_.seq_len);
   if (options_.steps == 0) options_.steps = std::max<std::int64_t>(1, samples_ * options_.seq_len / tokens_per_step());
@@ -112,8 +127,7 @@ void Trainer::check_ranks() const {
   const auto batch = fmt::format("{} x {} x {}, {} steps", options_.micro_batch, options_.seq_len, options_.grad_accum,
                                  options_.steps);
   std::string model;
-  for (const auto& [prefix, parameter] : named_parameters(*model_))
-    for (const auto& [name, shape] : parameter->slices()) model += fmt::format("{}{} {};", prefix, name, shape.str());
+  for (const auto& [name, shape] : tensors_) model += fmt::format("{} ({});", name, fmt::join(shape, ", "));
   const OptimizerOptions& optimizer = options_.optimizer;
   const auto rule =
       fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}",
@@ -142,6 +156,7 @@ void Trainer::check_ranks() const {
                                   {"--dropout", text(options_.dropout.value_or(-1))},
                                   {"--prefetch", text(options_.prefetch_bytes)},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
+                                  {"--tile-linear", text(options_.linear_tiles)},
                                   {"--reduce", options_.reduce == Reduce::last ? "last" : "each"},
                                   {"--output", options_.output.empty() ? "none" : "some"}});
 }
@@ -226,7 +241,8 @@ std::array<std::int64_t, kPlaces.size()> Trainer::budgets(int gpu, const Plan& p
 void Trainer::check_fits(const Plan& plan, const std::array<std::int64_t, kPlaces.size()>& budgets) const {
   const auto size = [](std::size_t bytes) { return format_size(static_cast<std::int64_t>(bytes)); };
   constexpr std::array kWaysOut{
-      "lower --micro-batch or --seq-len, try --activation-checkpointing, or move states away with --offload-optimizer, "
+      "lower --micro-batch or --seq-len, try --activation-checkpointing or --tile-linear, or move states away with "
+      "--offload-optimizer, "
       "--offload-param or --offload-activations",
       "move states on to files with --offload-optimizer nvme, --offload-param nvme or --offload-activations nvme, or "
       "raise --memory host=",
@@ -374,19 +390,12 @@ void Trainer::summarise(Engine& engine, Session& session, const StepReport& last
 }
 
 void Trainer::save(Engine& engine) const {
-  std::vector<ModelTensor> tensors;
-  for (const auto& [prefix, parameter] : named_parameters(*model_))
-    for (const auto& [name, shape] : parameter->slices()) {
-      ModelTensor tensor{prefix + name, {}};
-      for (int i = 0; i < shape.rank(); ++i) tensor.shape.push_back(shape[i]);
-      tensors.push_back(std::move(tensor));
-    }
   const auto read = [&](const std::string& name, std::int64_t begin, std::span<float> out) {
     engine.read(name, begin, out);
   };
   const ModelDirectoryOptions output{.dtype = options_.output_dtype.value_or(options_.dtype)};
-  if (!speaks()) return join_reads(cut_into_shards(tensors, output.dtype, output.shard_bytes), read);
-  write_model_directory(options_.model, options_.output, tensors, read, output);
+  if (!speaks()) return join_reads(cut_into_shards(tensors_, output.dtype, output.shard_bytes), read);
+  write_model_directory(options_.model, options_.output, tensors_, read, output);
   fmt::print(stderr, "saved to {}\n", options_.output.string());
 }
 

@@ -5,6 +5,7 @@
 
 #include "zeepo/data/token_data.h"
 #include "zeepo/model/language_model.h"
+#include "zeepo/model/weight_shards.h"
 #include "zeepo/train/options.h"
 #include "zeepo/train/report.h"
 #include "zeepo/zero/session.h"
@@ -49,6 +50,7 @@ class Trainer {
   Communicator& communicator_;
   ModelConfig config_;
   std::unique_ptr<LanguageModel> model_;
+  std::vector<ModelTensor> tensors_;  // of the model, in the order of its modules
   std::optional<TokenFile> data_;
   std::int64_t samples_ = 0;
   int pieces_under_way_ = EngineOptions{}.pieces_under_way;

@@ -47,9 +47,11 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
     state.first_norm_block = blocks;
     blocks += norm_blocks(state.own.elements());
   }
+  check_weights();
   order_pieces(visited);
   make_slots();
   planner_ = std::make_unique<PassPlanner>(planner_options());
+  open_visits_.resize(plan_.visits.size());
   const bool checkpointing = options.activation_checkpointing || options.placement.activations != Place::device;
   for (std::size_t i = 0; i < plan_.visits.size(); ++i) {
     Module& module = *plan_.visits[i].module;
@@ -220,15 +222,28 @@ void Engine::place_parameters(std::size_t u) {
     leaf.set_store(this);
     places_[&leaf] = {u, offset};
     std::int64_t at = offset;
-    for (const auto& [name, shape] : parameter->slices()) {
-      const auto full_name = prefix + name;
-      const SlicePlace slice{{full_name, shape, parameter}, {u, at}};
-      if (!slices_.emplace(full_name, slice).second) throw Error("engine: two parameters are named {}", full_name);
-      slices_of_unit_[u].push_back(slice);
-      at += shape.elements();
+    for (const auto& part : parameter->slices()) {
+      const WeightSlice slice{prefix + part.name, part.shape, parameter};
+      const SlicePlace place{part.begin, part.elements, {u, at}};
+      slices_.try_emplace(slice.name, PlacedWeight{slice, {}}).first->second.places.push_back(place);
+      slices_of_unit_[u].push_back({slice, place});
+      at += part.elements;
     }
   }
   if (states_[u].gathered.defined()) show(u, true);
+}
+
+// The tiles of a weight hold all of it, each element once.
+void Engine::check_weights() const {
+  for (const auto& [name, weight] : slices_) {
+    std::int64_t end = 0;
+    for (const auto& place : weight.places) {
+      if (place.begin != end) throw Error("engine: two parameters are named {}", name);
+      end += place.elements;
+    }
+    if (end != weight.slice.shape.elements())
+      throw Error("engine: {} has {} elements, its parameters have {}", name, weight.slice.shape.elements(), end);
+  }
 }
 
 PassPlanner::Options Engine::planner_options() const {
@@ -309,6 +324,7 @@ void Engine::before_forward(Module& module) {
   const std::size_t visit = visits_.at(&module);
   hold(planner_->visit({visit, Visit::Direction::forward}));
   if (!Tape::current()) return;
+  ++open_visits_[visit];
   for (const std::size_t unit : plan_.visits[visit].units) ++states_[unit].open_visits;
 }
 
@@ -317,8 +333,13 @@ void Engine::before_backward(Module& module) {
 }
 
 void Engine::after_backward(Module& module) {
-  for (const std::size_t unit : plan_.visits[visits_.at(&module)].units)
-    if (--states_[unit].open_visits == 0) reduce(unit);
+  const std::size_t index = visits_.at(&module);
+  const UnitVisit& visit = plan_.visits[index];
+  --open_visits_[index];
+  // A checkpointed block visits its tiles anew in each of its backward visits: only the last of these is the last.
+  const bool again = visit.around && open_visits_[*visit.around] > 1;
+  for (const std::size_t unit : visit.units)
+    if (--states_[unit].open_visits == 0 && !again) reduce(unit);
 }
 
 void Engine::micro_step(const std::function<Tensor()>& loss) {
@@ -353,6 +374,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
     states_[u].reduced = false;
     states_[u].open_visits = 0;
   }
+  std::ranges::fill(open_visits_, 0);
   finish_reduction();
   finish_leaving();
   end_pass();
@@ -368,6 +390,7 @@ void Engine::abandon_step() {
     }
   };
   micro_steps_ = 0;
+  std::ranges::fill(open_visits_, 0);
   outlast_transfers();
   for (auto& reduction : reductions_) outlast(reduction.done);
   reductions_.clear();

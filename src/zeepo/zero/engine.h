@@ -121,9 +121,18 @@ class Engine final : private VisitHooks, private Leaf::Store {
     std::size_t unit;
     std::int64_t offset;
   };
+  // Elements [begin, begin + elements) of a named weight.
   struct SlicePlace {
-    WeightSlice slice;
+    std::int64_t begin, elements;
     UnitPlace place;
+  };
+  struct PlacedWeight {
+    WeightSlice slice;
+    std::vector<SlicePlace> places;  // in order, all of it
+  };
+  struct UnitSlice {
+    WeightSlice slice;
+    SlicePlace place;
   };
   // A reduction on its way, and the memory it works on. `sum` is of earlier micro-steps, come from below the device.
   struct Reduction {
@@ -169,6 +178,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   bool steps_on_device() const { return options_.step_below_on == StepSide::device; }
   bool shards_params() const { return options_.stage == 3 || !options_.placement.params.on_device(); }
   void place_parameters(std::size_t unit);
+  void check_weights() const;
   PassPlanner::Options planner_options() const;
   bool persistent(const Unit& unit) const;
 
@@ -188,6 +198,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   struct HostWeights;
   void load_unit(std::size_t unit, const WeightSource& source, HostWeights& host);
   void write_chunk(std::size_t unit, const Extent& chunk, HostWeights& host);
+  void read_part(const UnitPlace& place, std::span<float> out);
   void read_exact(std::size_t unit, const Extent& range, const Tensor& fp32);
   const StatePiece* piece_of(const UnitState& state, const Extent& range) const;
   std::byte* buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes);
@@ -242,9 +253,10 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::vector<UnitState> states_;
   std::vector<std::size_t> always_there_;        // units that no visit names
   std::map<const Module*, std::size_t> visits_;  // index into plan_.visits
+  std::vector<int> open_visits_;                 // of each of these: forward, whose backward visit is to come
   std::map<const Leaf*, UnitPlace> places_;
-  std::map<std::string, SlicePlace> slices_;
-  std::vector<std::vector<SlicePlace>> slices_of_unit_;
+  std::map<std::string, PlacedWeight> slices_;
+  std::vector<std::vector<UnitSlice>> slices_of_unit_;
   std::unique_ptr<Dealer> deal_params_, deal_optimizer_;
   std::vector<PieceRef> below_;         // all pieces below the device, in the order of the forward pass
   std::vector<std::size_t> below_end_;  // of each unit: what of `below_` is stepped before the unit is used

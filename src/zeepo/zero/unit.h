@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct Unit {
 struct UnitVisit {
   Module* module;
   std::vector<std::size_t> units;
+  std::optional<std::size_t> around = {};  // of a tile: the visit that its visits lie within
 };
 
 struct UnitPlan {
@@ -36,9 +38,10 @@ struct UnitPlan {
   std::vector<UnitVisit> visits;
 };
 
-// One unit for each module that is marked as one; where none is, for each child of the model. Parameters outside of all
-// of these make a last unit that no visit names: it is always there. Of modules that are alike and follow one another
-// (a model's blocks: those that can be checkpointed), `blocks_per_unit` share a unit.
+// One unit for each module that is marked as one; where none is, for each child of the model; and one for each tile
+// within it (nn/layers.h), whose visits name the units of the module around it too, for that goes on. Parameters
+// outside of all of these make a last unit that no visit names: it is always there. Of modules that are alike and
+// follow one another (a model's blocks: those that can be checkpointed), `blocks_per_unit` share a unit.
 UnitPlan plan_units(Module& model, std::int64_t blocks_per_unit = 1);
 
 }  // namespace zeepo

@@ -64,12 +64,12 @@ void Engine::load_unit(std::size_t u, const WeightSource& source, HostWeights& h
   in_pieces(state.own, state.own.begin, options_.piece_elements, [&](const Extent& chunk) {
     host.values.assign(static_cast<std::size_t>(chunk.elements()), 0.0f);
     for (const auto& [slice, place] : slices_of_unit_[u])
-      in_pieces(common({place.offset, place.offset + slice.shape.elements()}, chunk), 0, kPiece,
+      in_pieces(common({place.place.offset, place.place.offset + place.elements}, chunk), 0, kPiece,
                 [&, &slice = slice, &place = place](const Extent& part) {
                   const auto out = std::span(host.values)
                                        .subspan(static_cast<std::size_t>(part.begin - chunk.begin),
                                                 static_cast<std::size_t>(part.elements()));
-                  source(slice, part.begin - place.offset, out);
+                  source(slice, place.begin + part.begin - place.place.offset, out);
                 });
     write_chunk(u, chunk, host);
   });
@@ -135,17 +135,26 @@ const StatePiece* Engine::piece_of(const UnitState& state, const Extent& range) 
 
 std::vector<WeightSlice> Engine::slices() const {
   std::vector<WeightSlice> result;
-  for (const auto& [name, slice_place] : slices_) result.push_back(slice_place.slice);
+  for (const auto& [name, weight] : slices_) result.push_back(weight.slice);
   return result;
 }
 
 void Engine::read(const std::string& name, std::int64_t begin, std::span<float> out) {
   const auto found = slices_.find(name);
   if (found == slices_.end()) throw Error("engine: no weight is named {}", name);
-  const UnitPlace& place = found->second.place;
   settle();
+  const Extent wanted{begin, begin + static_cast<std::int64_t>(out.size())};
+  for (const auto& [first, elements, place] : found->second.places) {
+    const Extent part = common({first, first + elements}, wanted);
+    if (part.empty()) continue;
+    read_part({place.unit, place.offset + part.begin - first},
+              out.subspan(static_cast<std::size_t>(part.begin - begin), static_cast<std::size_t>(part.elements())));
+  }
+}
+
+void Engine::read_part(const UnitPlace& place, std::span<float> out) {
   UnitState& state = states_[place.unit];
-  const std::int64_t first = place.offset + begin, last = first + static_cast<std::int64_t>(out.size());
+  const std::int64_t first = place.offset, last = first + static_cast<std::int64_t>(out.size());
   for (int rank = 0; rank < collectives_.size(); ++rank) {
     const std::int64_t shard = state.own.elements();
     const Extent wanted = common({first, last}, {rank * shard, (rank + 1) * shard});
@@ -229,9 +238,9 @@ std::string Engine::weights_hash() {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(hash.get());
   std::vector<float> values;
-  for (const auto& [name, slice_place] : slices_) {
+  for (const auto& [name, weight] : slices_) {
     XXH3_128bits_update(hash.get(), name.data(), name.size());
-    in_pieces({0, slice_place.slice.shape.elements()}, 0, kPiece, [&, &name = name](const Extent& piece) {
+    in_pieces({0, weight.slice.shape.elements()}, 0, kPiece, [&, &name = name](const Extent& piece) {
       values.resize(static_cast<std::size_t>(piece.elements()));
       read(name, piece.begin, values);
       XXH3_128bits_update(hash.get(), values.data(), values.size() * sizeof(float));

@@ -148,10 +148,11 @@ static void finish_columns(const FewRows& w, View c, const MatmulOptions& option
   float* other = w.sums + line_aligned(w.m * columns);
   for (std::int64_t r = 0; r < w.m; ++r) {
     float* sums = w.sums + r * columns;
-    void* to = at(c.data, c.dtype, r * w.n + w.begin);
-    const bool add = options.write == Write::add;
+    void* to = at(c.data, c.dtype, r * (options.c_stride ? options.c_stride : w.n) + w.begin);
+    const bool add = options.write == Write::add || options.part.begin > 0;
     if (add || options.bias) {
-      widen(add ? to : at(options.bias.data, options.bias.dtype, w.begin), c.dtype, columns, other);
+      const DType dtype = add ? c.dtype : options.bias.dtype;
+      widen(add ? to : at(options.bias.data, dtype, w.begin), dtype, columns, other);
       for (std::int64_t j = 0; j < columns; ++j) sums[j] += other[j];
     }
     narrow(sums, columns, to, c.dtype);
@@ -161,10 +162,11 @@ static void finish_columns(const FewRows& w, View c, const MatmulOptions& option
 void matmul_few_rows(CpuStream& stream, std::int64_t m, std::int64_t n, std::int64_t k, ConstView a, ConstView b,
                      View c, const MatmulOptions& options) {
   const float* rows = a.as<float>();
-  if (a.dtype != DType::f32) {
-    float* widened = scratch<Scratch::call>(m * k);
-    widen(a.data, a.dtype, m * k, widened);
-    rows = widened;
+  const std::int64_t stride = options.a_stride ? options.a_stride : k;
+  if (a.dtype != DType::f32 || stride != k) {
+    float* packed = scratch<Scratch::call>(m * k);
+    for (std::int64_t r = 0; r < m; ++r) widen(at(a.data, a.dtype, r * stride), a.dtype, k, packed + r * k);
+    rows = packed;
   }
   constexpr std::int64_t kColumns = 64;
   stream.pool().for_range(n, kColumns, [&](std::int64_t begin, std::int64_t end) {

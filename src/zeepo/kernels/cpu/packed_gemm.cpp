@@ -143,7 +143,15 @@ void tile(const PanelProduct& w, const float* a, const float* b, std::int64_t ro
   for (int r = 0; r < Rows; ++r)
     for (std::int64_t j = 0; j < columns; j += kLine) __builtin_prefetch(c + r * w.c_stride + j, 1);
   Vector sums[Rows][kVectors];
-  unrolled<Rows>([&](auto r) HWY_ATTR { unrolled<kVectors>([&](auto v) HWY_ATTR { sums[r][v] = hn::Zero(d); }); });
+  HWY_ALIGN float rest[kVectors * hn::MaxLanes(d)];
+  unrolled<Rows>([&](auto r) HWY_ATTR {
+    const float* open = w.open ? w.open + (row + r) * w.open_stride + column : nullptr;
+    if (open && columns < width) {
+      std::fill(std::copy_n(open, columns, rest), rest + width, 0.0f);
+      open = rest;
+    }
+    unrolled<kVectors>([&](auto v) HWY_ATTR { sums[r][v] = open ? hn::LoadU(d, open + v * lanes) : hn::Zero(d); });
+  });
   for (std::int64_t p = 0; p < w.depth; ++p, a += kRows, b += width) {
     Vector y[kVectors];
     unrolled<kVectors>([&](auto v) HWY_ATTR { y[v] = hn::LoadU(d, b + v * lanes); });
@@ -161,7 +169,6 @@ void tile(const PanelProduct& w, const float* a, const float* b, std::int64_t ro
     });
     return;
   }
-  HWY_ALIGN float rest[kVectors * hn::MaxLanes(d)];
   unrolled<Rows>([&](auto r) HWY_ATTR {
     unrolled<kVectors>([&](auto v) HWY_ATTR { hn::StoreU(sums[r][v], d, rest + v * lanes); });
     for (std::int64_t j = 0; j < columns; ++j)

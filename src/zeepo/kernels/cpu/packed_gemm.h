@@ -30,14 +30,17 @@ struct Part {
 // Panels of `width`, each (depth, width), one after the other; the last is filled up with zeros.
 void pack(const Part& part, std::int64_t width, float* to);
 
-// c = panels of a · panels of b + start. `start` has its own stride: c itself, a bias with stride 0, or null.
+// c = panels of a · panels of b + start. `start` has its own stride: c itself, a bias with stride 0, or null. The chain
+// goes on from `open`, or from zero where that is null.
 struct PanelProduct {
-  std::int64_t rows, columns, depth;
-  const float *a, *b;
-  const float* start;
-  std::int64_t start_stride;
-  float* c;
-  std::int64_t c_stride;
+  std::int64_t rows = 0, columns = 0, depth = 0;
+  const float *a = nullptr, *b = nullptr;
+  const float* start = nullptr;
+  std::int64_t start_stride = 0;
+  float* c = nullptr;
+  std::int64_t c_stride = 0;
+  const float* open = nullptr;
+  std::int64_t open_stride = 0;
 };
 void multiply(const PanelProduct&);
 

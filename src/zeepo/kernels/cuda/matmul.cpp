@@ -152,6 +152,8 @@ Product checked(CudaStream& stream, ConstView a, ConstView b, View c, const Matm
 }  // namespace
 
 void matmul(CudaStream& stream, ConstView a, ConstView b, View c, const MatmulOptions& options) {
+  if (options.a_stride || options.c_stride || options.part.whole)
+    throw Error("matmul: columns of wider matrices, and a k in parts, are not there on a GPU yet: no --tile-linear");
   const Product p = checked(stream, a, b, c, options);
   if (p.m == 0 || p.n == 0) return;
   Planned& plan = planned(stream, p);
