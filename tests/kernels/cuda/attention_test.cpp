@@ -113,7 +113,7 @@ bool check_path(AttentionPath path, const Case& t, DType dtype) {
   const auto dout = TypedValues::random(dtype, rows_of(t), 3);
   const Results expected = on_cpu(t, dtype, q, kv, dout);
 
-  const OnGpu on_kv(kv), on_q(q), on_dout(dout), out(TypedValues::random(dtype, rows_of(t), 4)),
+  const Twin on_kv(kv), on_q(q), on_dout(dout), out(TypedValues::random(dtype, rows_of(t), 4)),
       log_sums(TypedValues::random(DType::f32, {t.batch, t.heads, t.queries}, 5));
   const auto in = parts(t, on_q.view(), on_kv.view());
   const auto to = heads_of(out.view(), 0, t.heads, t.dim);
@@ -123,10 +123,10 @@ bool check_path(AttentionPath path, const Case& t, DType dtype) {
   if (!square || path == AttentionPath::cudnn) return true;
 
   // From the CPU's outputs, so that each pass is judged alone; the gaps between rows must stay as they were.
-  const OnGpu cpu_out(expected.out), cpu_log_sums(expected.log_sums);
+  const Twin cpu_out(expected.out), cpu_log_sums(expected.log_sums);
   TypedValues first(dtype, fused(t, t.keys));
   for (int run = 0; run < 2; ++run) {
-    const OnGpu dqkv(kv);
+    const Twin dqkv(kv);
     const auto gradients = parts(t, dqkv.view(), dqkv.view());
     if (!cuda::attention_backward_by(
             path, gpu(),
@@ -182,7 +182,7 @@ TEST(CudaAttention, ChosenByItselfMatchesTheCpu) {
       const auto q = square ? kv : TypedValues::random(dtype, fused(t, t.queries), 2);
       const auto dout = TypedValues::random(dtype, rows_of(t), 3);
       const Results expected = on_cpu(t, dtype, q, kv, dout);
-      const OnGpu on_kv(kv), on_q(q), out(expected.out), log_sums(expected.log_sums), on_dout(dout), dqkv(kv);
+      const Twin on_kv(kv), on_q(q), out(expected.out), log_sums(expected.log_sums), on_dout(dout), dqkv(kv);
       const auto in = parts(t, on_q.view(), on_kv.view());
       const auto to = heads_of(out.view(), 0, t.heads, t.dim);
       attention(gpu(), in.q, in.k, in.v, to, square ? log_sums.view() : View{}, t.options());
@@ -207,7 +207,7 @@ TEST(CudaAttention, LongSequencesMatchTheCpu) {
 
 TEST(CudaAttention, RefusesWhatDoesNotFit) {
   const TypedValues host(DType::f32, {1, 4, 3 * 264});
-  const OnGpu qkv(host), out(TypedValues(DType::f32, {1, 4, 264})), sums(TypedValues(DType::f32, {1, 1, 3}));
+  const Twin qkv(host), out(TypedValues(DType::f32, {1, 4, 264})), sums(TypedValues(DType::f32, {1, 1, 3}));
   const auto heads = [&](std::int64_t dim) { return heads_of(qkv.view(), 0, 1, dim); };
   const auto to = [&](std::int64_t dim) { return heads_of(out.view(), 0, 1, dim); };
   EXPECT_NO_THROW(attention(gpu(), heads(256), heads(256), heads(256), to(256), {}, {}));

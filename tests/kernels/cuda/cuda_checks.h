@@ -30,6 +30,33 @@ void on_both(const F& f) {
   f(gpu());
 }
 
+inline void expect_same_bits(const TypedValues& on_gpu, const TypedValues& on_cpu, const std::string& what) {
+  if (on_gpu.bytes() == on_cpu.bytes()) return;
+  const auto value = [](const TypedValues& values, std::int64_t i) {
+    return values.view().dtype == DType::i32 ? values.view().as<std::int32_t>()[i] : values[i];
+  };
+  std::size_t i = 0;
+  while (on_gpu.bytes()[i] == on_cpu.bytes()[i]) ++i;
+  const auto element = static_cast<std::int64_t>(i / size_of(on_cpu.view().dtype));
+  ADD_FAILURE() << what << ": element " << element << " of " << on_cpu.elements() << " is " << value(on_gpu, element)
+                << " on the GPU and " << value(on_cpu, element) << " on the CPU";
+}
+
+// Each element within two roundings of the dtype (two results on either side of a tie are so far apart) and `slack` of
+// fp32 arithmetic, relative to its own size and to `size`, that of the numbers it was summed from.
+inline void expect_near(const TypedValues& on_gpu, const TypedValues& on_cpu, double slack, double size,
+                        const std::string& what) {
+  for (std::int64_t i = 0; i < on_cpu.elements(); ++i) {
+    const double expected = on_cpu[i], got = on_gpu[i];
+    const double allowed = 2 * allowed_error(on_cpu.view().dtype, expected, slack) + slack * size;
+    if (std::isnan(expected) && std::isnan(got)) continue;
+    if (expected == got || std::abs(got - expected) <= allowed) continue;
+    ADD_FAILURE() << what << ": element " << i << " of " << on_cpu.elements() << " is " << got << " on the GPU and "
+                  << expected << " on the CPU; allowed: " << allowed;
+    return;
+  }
+}
+
 // The same values in both memories. On the GPU they stand between bytes that a kernel must not touch, `shift` elements
 // off the alignment of a tensor.
 class Twin {
@@ -53,8 +80,9 @@ class Twin {
   }
 
   View on(CpuStream&) { return cpu_.view(); }
-  View on(CudaStream&) { return {gpu_.data() + begin_, cpu_.view().dtype, cpu_.view().shape}; }
+  View on(CudaStream&) { return view(); }
   const TypedValues& cpu() const { return cpu_; }
+  View view() const { return {gpu_.data() + begin_, cpu_.view().dtype, cpu_.view().shape}; }  // the GPU's
   // What the GPU has now; checks that nothing around it was written.
   TypedValues back() const {
     TypedValues values = cpu_;
@@ -70,15 +98,7 @@ class Twin {
     return values;
   }
 
-  void expect_same_bits(const std::string& what) const {
-    const TypedValues got = back();
-    if (got.bytes() == cpu_.bytes()) return;
-    std::size_t i = 0;
-    while (got.bytes()[i] == cpu_.bytes()[i]) ++i;
-    const auto element = static_cast<std::int64_t>(i / size_of(cpu_.view().dtype));
-    ADD_FAILURE() << what << ": element " << element << " of " << cpu_.elements() << " is " << value(got, element)
-                  << " on the GPU and " << value(cpu_, element) << " on the CPU";
-  }
+  void expect_same_bits(const std::string& what) const { zeepo::expect_same_bits(back(), cpu_, what); }
 
   // The same bits, but that a NaN may be another NaN.
   void expect_same_numbers(const std::string& what) const {
@@ -92,18 +112,8 @@ class Twin {
     }
   }
 
-  // Each element within two roundings of the dtype (two results on either side of a tie are so far apart) and `slack`
-  // of fp32 arithmetic, relative to its own size and to `size`, that of the numbers it was summed from.
   void expect_near(double slack, double size, const std::string& what) const {
-    const TypedValues got = back();
-    for (std::int64_t i = 0; i < cpu_.elements(); ++i) {
-      const double expected = cpu_[i], allowed = 2 * allowed_error(cpu_.view().dtype, expected, slack) + slack * size;
-      if (std::isnan(expected) && std::isnan(got[i])) continue;
-      if (expected == got[i] || std::abs(got[i] - expected) <= allowed) continue;
-      ADD_FAILURE() << what << ": element " << i << " of " << cpu_.elements() << " is " << got[i] << " on the GPU and "
-                    << expected << " on the CPU; allowed: " << allowed;
-      return;
-    }
+    zeepo::expect_near(back(), cpu_, slack, size, what);
   }
 
  private:
@@ -116,10 +126,6 @@ class Twin {
     for (std::int64_t i = 0; i < values.elements(); ++i) values.set(i, std::nanf(""));
     return values;
   }
-  static double value(const TypedValues& values, std::int64_t i) {
-    return values.view().dtype == DType::i32 ? values.view().as<std::int32_t>()[i] : values[i];
-  }
-
   TypedValues cpu_;
   std::size_t begin_;
   MemoryRange gpu_;
