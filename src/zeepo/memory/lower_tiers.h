@@ -2,7 +2,8 @@
 // bytes up and down between them.
 //
 // Transfers run beside the compute, each direction in the order given. What one works on must live until its Completion
-// has been waited for. All calls come from the rank's thread. A dry one leases addresses and moves nothing.
+// has been waited for; so must the texts of its About, for the timeline. All calls come from the rank's thread. A dry
+// one leases addresses and moves nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/base/timeline.h"
 #include "zeepo/device/stream.h"
 #include "zeepo/device/worker.h"
 #include "zeepo/io/swap_file.h"
@@ -37,6 +39,7 @@ class LowerTiers {
     std::int64_t staging_bytes = 4 << 20;  // of each buffer between a device and files, of which there are four
     double link_bytes_per_second = 0;      // a simulated link to the device, each way; 0: as fast as it goes
     double nvme_bytes_per_second = 0;      // simulated files
+    Timeline* timeline = nullptr;          // must outlive the tiers
   };
 
   // Work on host memory is done on `host_stream`.
@@ -53,14 +56,16 @@ class LowerTiers {
 
   // `bytes` of a block from `offset` on, to device memory or from it. A transfer up starts when `after` is done.
   [[nodiscard]] Completion to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes,
-                                     std::vector<Completion> after = {});
-  [[nodiscard]] Completion from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes);
+                                     const About& about, std::vector<Completion> after = {});
+  [[nodiscard]] Completion from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes,
+                                       const About& about);
   // A block in files to host memory or from it; in whole pages, however many of their bytes are wanted.
   [[nodiscard]] Completion read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
-                                std::vector<Completion> after = {});
-  [[nodiscard]] Completion write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes);
+                                const About& about, std::vector<Completion> after = {});
+  [[nodiscard]] Completion write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes,
+                                 const About& about);
   // Host memory to device memory.
-  [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes);
+  [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes, const About& about);
 
   // Waits until nothing is on its way.
   void drain();

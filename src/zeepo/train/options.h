@@ -43,7 +43,8 @@ struct TrainOptions {
   std::int64_t nvme_bytes = 0;                                  // the most that files may take; 0: what the run needs
   double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
 
-  std::string log;  // JSON lines: a path, "-" for stdout, empty for none
+  std::string log;              // JSON lines: a path, "-" for stdout, empty for none
+  std::filesystem::path trace;  // what the last steps did when, see trace_file.h; empty: nothing
   std::filesystem::path output;
   std::optional<DType> output_dtype;  // else the run's
 };

@@ -13,6 +13,7 @@
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
 #include "zeepo/model/staging_directory.h"
+#include "zeepo/train/trace_file.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
 
@@ -124,6 +125,7 @@ void Trainer::check_ranks() const {
                                   {"--prefetch", text(options_.prefetch_bytes)},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
                                   {"--reduce", options_.reduce == Reduce::last ? "last" : "each"},
+                                  {"--trace", options_.trace.empty() ? "none" : "some"},
                                   {"--output", options_.output.empty() ? "none" : "some"}});
 }
 
@@ -206,12 +208,20 @@ void Trainer::run() {
   LowerTiers::Options lower = lower_options();
   lower.nvme_bytes = static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(Place::nvme)]);
   if (options_.nvme_bytes > 0) lower.nvme_bytes = std::min(lower.nvme_bytes, options_.nvme_bytes);
+  std::optional<TraceFile> traced;
+  if (!options_.trace.empty()) traced.emplace(options_.trace, communicator_);
   Session session({.threads = options_.threads,
                    .device_bytes = options_.device_bytes,
                    .ranks_on_node = communicator_.local_size(),
-                   .lower = lower},
+                   .lower = lower,
+                   .timeline = traced ? &traced->timeline() : nullptr},
                   communicator_);
   check_fits(plan, session);
+  train(session, files ? &*files : nullptr, log, traced ? &*traced : nullptr);
+}
+
+void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, TraceFile* traced) {
+  Timeline* timeline = traced ? &traced->timeline() : nullptr;
   Engine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.restart_peaks();
@@ -222,7 +232,12 @@ void Trainer::run() {
     for (std::int64_t step = 1; step <= options_.steps; ++step) {
       const CommBytes before = engine.sent();
       const LinkBytes carried = session.lower().carried();
-      last = train_step(engine, step);
+      if (timeline) timeline->begin_step(step);
+      const std::string name = timeline ? fmt::format("{}", step) : "";
+      {
+        const Span span(timeline, TimelineRow::steps, "step", {name});
+        last = train_step(engine, step);
+      }
       last_step_sent_ = {engine.sent().all_gather - before.all_gather,
                          engine.sent().reduce_scatter - before.reduce_scatter,
                          engine.sent().all_reduce - before.all_reduce};
@@ -236,6 +251,7 @@ void Trainer::run() {
         "train: the loss of the last step, {}, is {}: the weights overflow in fp16{}. Lower --lr, or use --dtype bf16",
         options_.steps, last.result.loss, options_.output.empty() ? "" : "; nothing is written to --output");
   summarise(engine, session, last, log);
+  if (traced) traced->write();
   if (!options_.output.empty()) save(engine);
 }
 

@@ -141,7 +141,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   };
 
   void before_forward(Module& module) override;
-  void after_forward(Module&) override {}
+  void after_forward(Module& module) override;
   void before_backward(Module& module) override;
   void after_backward(Module& module) override;
   Gradient::Target gradient_of(const Leaf& leaf) override;
@@ -221,9 +221,11 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void empty_slots();
   Stream& host_stream() const;
   Label label(const char* what, std::size_t unit) const;
+  About about(std::string_view what, std::size_t unit) const { return {what, plan_.units[unit].name}; }
 
   EngineOptions options_;
-  LowerTiers* lower_;  // null: none in scope
+  LowerTiers* lower_;   // null: none in scope
+  Timeline* timeline_;  // null: none
   Collectives collectives_;
   UnitPlan plan_;
   std::vector<UnitState> states_;
@@ -248,6 +250,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::deque<Reduction> reductions_;
   std::vector<Leaving> leaving_;
   std::int64_t sent_early_bytes_ = 0;  // for the next pass
+  std::vector<Span> visiting_;         // for the timeline: one within another
 
   LossScale loss_scale_;
   Tensor loss_, norm_partials_, control_;

@@ -15,6 +15,7 @@ std::int64_t budget(std::int64_t wanted, const Session::Options& options) {
 LowerTiers::Options lower_options(const Session::Options& options) {
   LowerTiers::Options lower = options.lower;
   lower.host_bytes = budget(lower.host_bytes, options);
+  lower.timeline = options.timeline;
   return lower;
 }
 
@@ -41,7 +42,7 @@ Session::Session(const Options& options, Communicator& communicator)
                                           ArenaTier::Backing::memory)),
       lower_(std::make_unique<LowerTiers>(lower_options(options), *compute_)),
       communicator_(&communicator),
-      scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get())) {}
+      scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get(), options.timeline)) {}
 
 Session Session::dry(Communicator& communicator, const LowerTiers::Options& lower) {
   auto compute = std::make_unique<DryStream>();

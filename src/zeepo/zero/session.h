@@ -23,6 +23,7 @@ class Session {
     std::int64_t device_bytes = 0;  // budget of the device tier; 0: this rank's part of what the machine has
     int ranks_on_node = 1;
     LowerTiers::Options lower = {};  // host_bytes 0: this rank's part of what the machine has
+    Timeline* timeline = nullptr;    // must outlive the session
   };
 
   // A session that computes, alone or as one of several ranks; the communicator is borrowed.

@@ -26,7 +26,7 @@ void StateSlots::read(std::int64_t n, const Part& part, const Completion& after)
   auto waits = std::exchange(to.leaving, {});
   waits.push_back(after);
   // Reads are done in order: the last one's completion stands for all.
-  to.reading = tiers_.read(*part.block, part.offset, at(to.memory, part.at), part.bytes, std::move(waits));
+  to.reading = tiers_.read(*part.block, part.offset, at(to.memory, part.at), part.bytes, part.about, std::move(waits));
 }
 
 std::byte* StateSlots::use(std::int64_t n) {
@@ -37,7 +37,7 @@ std::byte* StateSlots::use(std::int64_t n) {
 
 Completion StateSlots::write(std::int64_t n, const Part& part) {
   Slot& from = slot(n);
-  Completion done = tiers_.write(at(from.memory, part.at), *part.block, part.offset, part.bytes);
+  Completion done = tiers_.write(at(from.memory, part.at), *part.block, part.offset, part.bytes, part.about);
   from.leaving.push_back(done);
   return done;
 }

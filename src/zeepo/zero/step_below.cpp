@@ -19,16 +19,17 @@ Engine::SlotParts Engine::parts_in_files(const PieceRef& ref) const {
   const StatePiece& piece = state.pieces[ref.piece];
   SlotParts parts;
   std::size_t end = 0;
-  const auto part = [&](const Block& block, std::size_t offset, std::size_t bytes) {
-    const StateSlots::Part result{&block, offset, bytes, end};
+  const auto part = [&](std::string_view what, const Block& block, std::size_t offset, std::size_t bytes) {
+    const StateSlots::Part result{&block, offset, bytes, end, about(what, ref.unit)};
     end += StateSlots::whole_pages(bytes);
     return result;
   };
   const auto elements = static_cast<std::size_t>(piece.extent.elements());
-  if (piece.place == Place::nvme) parts.states = part(piece.block, 0, piece.block.bytes());
+  if (piece.place == Place::nvme) parts.states = part("optimizer", piece.block, 0, piece.block.bytes());
   if (!piece.layout.holds_param && state.params_place == Place::nvme)
-    parts.params = part(state.params_block, params_offset(state, piece.extent), elements * size_of(options_.dtype));
-  if (piece.place == Place::nvme) parts.grads = part(piece.grads_block, 0, piece.grads_block.bytes());
+    parts.params =
+        part("parameters", state.params_block, params_offset(state, piece.extent), elements * size_of(options_.dtype));
+  if (piece.place == Place::nvme) parts.grads = part("gradients", piece.grads_block, 0, piece.grads_block.bytes());
   parts.bytes = end;
   return parts;
 }
@@ -97,8 +98,11 @@ void Engine::step_piece_below(const PieceRef& ref) {
         {elements}};
   memory.grads = {parts.grads ? at(slot, parts.grads->at) : piece.grads_block.data(), grads_dtype(), {elements}};
   const auto start = std::chrono::steady_clock::now();
-  step_piece(lower_->host_stream(), ref.unit, piece.extent, memory,
-             {host_control_.data(), DType::f32, {static_cast<std::int64_t>(host_control_.size())}});
+  {
+    const Span span(timeline_, TimelineRow::host_step, "step", about({}, ref.unit));
+    step_piece(lower_->host_stream(), ref.unit, piece.extent, memory,
+               {host_control_.data(), DType::f32, {static_cast<std::int64_t>(host_control_.size())}});
+  }
   step_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   if (parts.states) piece.written = slots_->write(n, *parts.states);
@@ -108,8 +112,8 @@ void Engine::step_piece_below(const PieceRef& ref) {
   }
   if (piece.layout.holds_param) {  // to where the compute uses them
     const View to = state.params.of(piece.extent).view();
-    state.parameters_written.push_back(
-        lower_->upload(static_cast<const std::byte*>(memory.param.data), to.data, to.bytes()));
+    state.parameters_written.push_back(lower_->upload(static_cast<const std::byte*>(memory.param.data), to.data,
+                                                      to.bytes(), about("parameters", ref.unit)));
     if (in_slot) slots_->hold(n, state.parameters_written.back());
   }
   if (!in_slot) return;

@@ -77,7 +77,7 @@ UnitPlan plan_units(Module& model, std::int64_t blocks_per_unit) {
   add_unit("rest", rest);
 
   for (const auto& root : roots) {
-    UnitVisit visit{root.module, {}};
+    UnitVisit visit{root.module, {}, name_of(root, named_parameters(*root.module, root.prefix))};
     const auto need = [&](const Parameter* parameter) {
       const auto unit = unit_of.find(parameter);
       if (unit == unit_of.end())

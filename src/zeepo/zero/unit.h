@@ -29,6 +29,7 @@ struct Unit {
 struct UnitVisit {
   Module* module;
   std::vector<std::size_t> units;
+  std::string name;
 };
 
 struct UnitPlan {

@@ -94,7 +94,7 @@ void Engine::write_chunk(std::size_t u, const Extent& chunk, HostWeights& host) 
   };
   // In whole pages: the slot is zero beyond what is put there.
   const auto write = [&](const Block& block, std::size_t offset, std::size_t bytes) {
-    Completion done = slots_->write(0, {&block, offset, bytes, 0});
+    Completion done = slots_->write(0, {&block, offset, bytes, 0, about("first weights", u)});
     done.wait();
     slots_->drain();
   };
@@ -221,7 +221,7 @@ std::byte* Engine::read_into_slot(const Block& block, std::size_t offset, std::s
       return held.at < slot_offset + StateSlots::whole_pages(bytes) &&
              slot_offset < held.at + StateSlots::whole_pages(held.bytes);
     });
-    Completion done = lower_->read(block, offset, slots_->use(0) + slot_offset, bytes);
+    Completion done = lower_->read(block, offset, slots_->use(0) + slot_offset, bytes, {"weights"});
     done.wait();
     slot_content_.push_back(wanted);
   }
