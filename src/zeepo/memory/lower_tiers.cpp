@@ -112,7 +112,7 @@ LowerTiers::LowerTiers(const Options& options, Stream& host_stream, ArenaTier::B
   host_ = std::make_unique<ArenaTier>("host", budget(options.host_bytes), backing, kHostAlignment);
   if (!options.nvme_paths.empty()) {
     if (!dry_) {
-      engine_ = make_io_engine();
+      engine_ = make_io_engine(options.io);
       if (options.nvme_bytes_per_second > 0)
         slow_engine_ = std::make_unique<ThrottledEngine>(*engine_, options.nvme_bytes_per_second);
       file_ =
@@ -197,8 +197,13 @@ Completion LowerTiers::write(const std::byte* host, const Block& to, std::size_t
 }
 
 void LowerTiers::drain() {
-  for (auto* worker : {&up_, &reader_, &down_, &writer_})
-    if (*worker) (*worker)->run([] {}).wait();
+  std::exception_ptr failure;  // one thread's failure ends the work of the others no sooner
+  for (auto* worker : {&up_, &reader_, &down_, &writer_}) try {
+      if (*worker) (*worker)->run([] {}).wait();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  if (failure) std::rethrow_exception(failure);
 }
 
 void LowerTiers::wait(Completion& completion, Place place) {

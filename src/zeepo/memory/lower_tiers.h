@@ -36,6 +36,7 @@ class LowerTiers {
     std::int64_t host_bytes = 0;                    // the budget
     std::vector<std::filesystem::path> nvme_paths;  // none: no files
     std::int64_t nvme_bytes = 0;                    // the size of the files, taken at once
+    IoOptions io = {};                              // of their engine
     std::int64_t staging_bytes = 4 << 20;  // of each buffer between a device and files, of which there are four
     double link_bytes_per_second = 0;      // a simulated link to the device, each way; 0: as fast as it goes
     double nvme_bytes_per_second = 0;      // simulated files
@@ -67,7 +68,7 @@ class LowerTiers {
   // Host memory to device memory.
   [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes, const About& about);
 
-  // Waits until nothing is on its way.
+  // Waits until nothing is on its way; then throws what any of it threw.
   void drain();
   // Waits for a completion, counting the time as stalled on `place`.
   void wait(Completion& completion, Place place);

@@ -393,8 +393,8 @@ Stalls Engine::stalls() const {
 
 void Engine::settle() {
   step_all_below();
+  if (lower_) lower_->drain();
   for (auto& state : states_) {
-    for (auto& written : state.parameters_written) written.wait();
     collectives_.wait(state.gathering);
     collectives_.wait(state.grads_gathering);
   }
