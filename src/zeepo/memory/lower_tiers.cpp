@@ -31,6 +31,8 @@ class LowerTiers::Lane {
     for (auto& buffer : buffers_) buffer = tiers.host_->allocate(staging_bytes, Kind::working);
   }
 
+  std::int64_t staging_bytes() const { return static_cast<std::int64_t>(buffers_[0].bytes() + buffers_[1].bytes()); }
+
   void copy(const void* from, void* to, std::size_t bytes, const About& about) {
     const Span span(timeline_, rows_.copies, "copy", about);
     pace_.start();
@@ -128,6 +130,8 @@ LowerTiers::LowerTiers(const Options& options, Stream& host_stream, ArenaTier::B
 }
 
 LowerTiers::~LowerTiers() = default;
+
+std::int64_t LowerTiers::staging_bytes() const { return up_lane_->staging_bytes() + down_lane_->staging_bytes(); }
 
 Tier& LowerTiers::at(Place place) {
   if (place == Place::host) return *host_;

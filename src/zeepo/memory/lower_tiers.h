@@ -68,6 +68,8 @@ class LowerTiers {
   // Host memory to device memory.
   [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes, const About& about);
 
+  // What the buffers between the device and files take of host memory.
+  std::int64_t staging_bytes() const;
   // Waits until nothing is on its way; then throws what any of it threw.
   void drain();
   // Waits for a completion, counting the time as stalled on `place`.

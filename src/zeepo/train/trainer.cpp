@@ -218,6 +218,7 @@ void Trainer::run() {
                   communicator_);
   check_fits(plan, session);
   train(session, files ? &*files : nullptr, log, traced ? &*traced : nullptr);
+  session.check_empty();
 }
 
 void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, TraceFile* traced) {

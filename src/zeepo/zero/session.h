@@ -37,6 +37,8 @@ class Session {
   std::size_t high_water(Place place) const;
   std::size_t budget_bytes(Place place) const;
   void restart_peaks();
+  // Throws Error naming tier, kind and bytes of what is still held: for when whoever used the session is gone.
+  void check_empty() const;
   Stream& compute() { return *compute_; }
   Communicator& communicator() { return *communicator_; }
   ThreadPool* pool() { return pool_.get(); }  // null in a dry session
