@@ -276,6 +276,7 @@ void Engine::hold(const PassPlanner::Wanted& wanted) {
     if (!kept[u]) release(u);
   for (const auto* units : {&wanted.now, &wanted.ahead})
     for (const std::size_t u : *units) fetch(u);
+  step_ahead(wanted.now);
   for (const std::size_t u : wanted.now) await(u);
 }
 

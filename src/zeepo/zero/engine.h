@@ -213,6 +213,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   bool steps_below(std::size_t unit) const;
   void begin_steps_below();
   void step_below(std::size_t end);  // of `below_`
+  void step_ahead(const std::vector<std::size_t>& now);
   void step_all_below() { step_below(below_.size()); }
   void step_piece_below(const PieceRef& ref);
   SlotParts parts_in_files(const PieceRef& ref) const;

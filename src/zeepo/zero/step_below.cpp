@@ -78,6 +78,14 @@ void Engine::step_below(std::size_t end) {
   }
 }
 
+// One unit further than the visit needs: what its step sends to the device travels under this visit's compute.
+void Engine::step_ahead(const std::vector<std::size_t>& now) {
+  if (now.empty() || options_.prefetch_bytes == 0) return;
+  std::size_t end = 0;
+  for (const std::size_t u : now) end = std::max(end, below_end_[u]);
+  if (end < below_.size()) step_below(below_end_[below_[end].unit]);
+}
+
 void Engine::step_piece_below(const PieceRef& ref) {
   UnitState& state = states_[ref.unit];
   StatePiece& piece = state.pieces[ref.piece];
