@@ -1,9 +1,12 @@
 // Where states live changes nothing of what is computed: every placement gives the bits of the resident run.
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/errors.h"
 #include "tests/support/test_directory.h"
 #include "tests/zero/sharded_run.h"
+#include "zeepo/base/timeline.h"
 #include "zeepo/ops/activation.h"
 #include "zeepo/ops/loss.h"
 
@@ -183,6 +186,33 @@ TEST_F(Tiers, StatesAreCountedWhereTheyLive) {
   EXPECT_EQ(session.lower().host().current().total, 4 * base(1, DType::bf16, 1).lower.staging_bytes);
   EXPECT_EQ(session.lower().nvme()->current().total, 0);
   EXPECT_EQ(session.memory().current().total, 0);
+}
+
+// What a step sends up travels under the compute of the unit before.
+TEST_F(Tiers, TheStepRunsAUnitAheadOfTheForwardPass) {
+  Timeline timeline;
+  Session session(
+      {.threads = 1, .device_bytes = 64 << 20, .lower = base(1, DType::bf16, 1).lower, .timeline = &timeline});
+  Wide model;
+  for (const Place place : {Place::host, Place::nvme}) {
+    EngineOptions options = base(1, DType::bf16, 1).options;
+    options.placement = {{}, Shares::all_in(place), Place::device};
+    Engine engine(model, session.communicator(), options);
+    engine.load(fill_weights);
+    const auto micro_step = [&] { engine.micro_step([&] { return loss_of(model, Rows(0, 5), DType::bf16, 0); }); };
+    micro_step();
+    (void)engine.step(0.1);
+    timeline.begin_step(place == Place::host ? 1 : 2);
+    micro_step();
+    std::map<std::string, double> start;  // of the first span of each name
+    for (const auto& event : nlohmann::json::parse("[" + timeline.events(0) + "]"))
+      if (event.at("ph") == "X" && event.at("args").at("step") == timeline.steps().second)
+        start.emplace(event.at("name"), event.at("ts"));
+    EXPECT_LT(start.at("step second"), start.at("forward first")) << name_of(place);
+    EXPECT_LT(start.at("forward first"), start.at("step sometimes")) << name_of(place);
+    EXPECT_LT(start.at("step sometimes"), start.at("forward second")) << name_of(place);
+    (void)engine.step(0.1);
+  }
 }
 
 TEST_F(Tiers, NothingBelowTheDeviceIsAnError) {

@@ -122,6 +122,8 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
                    "Keep only each block's input and compute the rest again");
   command.add_option("--log", options.log, "JSON lines, a plan, each step and a summary; - for stdout");
+  command.add_option("--trace", options.trace,
+                     "A Chrome trace of the last steps, for Perfetto: what ran when on every rank");
   command.add_option("--output", options.output, "Where to save the trained model, as a Hugging Face directory");
   command.add_option("--output-dtype", texts.output_dtype, "[--dtype]");
 }

@@ -22,7 +22,11 @@ std::size_t whole_pages(std::size_t bytes) { return Arena::aligned(bytes, SwapTi
 // is copied while the other is read or written. Used by one thread, that of its jobs.
 class LowerTiers::Lane {
  public:
-  Lane(LowerTiers& tiers, std::size_t staging_bytes) : pace_(tiers.options_.link_bytes_per_second) {
+  struct Rows {
+    TimelineRow copies, files;
+  };
+  Lane(LowerTiers& tiers, std::size_t staging_bytes, const Rows& rows)
+      : pace_(tiers.options_.link_bytes_per_second), timeline_(tiers.options_.timeline), rows_(rows) {
     dispatch(tiers.compute_, [&](auto& s) { device_ = make_copy_lane(s); });
     if (!tiers.nvme_) return;
     for (auto& buffer : buffers_) buffer = tiers.host_->allocate(staging_bytes, Kind::working);
@@ -30,47 +34,74 @@ class LowerTiers::Lane {
 
   void start_after(const Point& point) { device_->start_after(point); }
 
-  void copy(const void* from, void* to, std::size_t bytes) {
+  std::int64_t staging_bytes() const { return static_cast<std::int64_t>(buffers_[0].bytes() + buffers_[1].bytes()); }
+
+  void copy(const void* from, void* to, std::size_t bytes, const About& about) {
+    const Span span(timeline_, rows_.copies, "copy", about);
     pace_.start();
     device_->copy(from, to, bytes);
     pace_.take(bytes);
   }
 
-  void read(SwapFile& file, std::size_t offset, std::byte* device, std::size_t bytes) {
+  void read(SwapFile& file, std::size_t offset, std::byte* device, std::size_t bytes, const About& about) {
     const std::size_t step = buffers_[0].bytes();
+    Moving next;
     const auto start = [&](std::size_t at) {
-      return file.read(static_cast<std::int64_t>(offset + at),
-                       buffer(at / step).first(whole_pages(std::min(step, bytes - at))));
+      next.start(file.read(static_cast<std::int64_t>(offset + at),
+                           buffer(at / step).first(whole_pages(std::min(step, bytes - at)))));
     };
-    IoCompletion next = start(0);
+    start(0);
     for (std::size_t at = 0; at < bytes; at += step) {
-      IoCompletion current = std::move(next);
-      current.wait();
-      if (at + step < bytes) next = start(at + step);
-      copy(buffer(at / step).data(), device + at, std::min(step, bytes - at));
+      finish(next, "read", about);
+      if (at + step < bytes) start(at + step);
+      copy(buffer(at / step).data(), device + at, std::min(step, bytes - at), about);
     }
   }
 
-  void write(const std::byte* device, SwapFile& file, std::size_t offset, std::size_t bytes) {
+  void write(const std::byte* device, SwapFile& file, std::size_t offset, std::size_t bytes, const About& about) {
     const std::size_t step = buffers_[0].bytes();
-    std::array<IoCompletion, 2> writing;
-    for (std::size_t at = 0; at < bytes; at += step) {
+    std::array<Moving, 2> writing;  // by buffer
+    std::size_t at = 0;
+    for (; at < bytes; at += step) {
       const std::size_t wanted = std::min(step, bytes - at), whole = whole_pages(wanted);
-      IoCompletion& current = writing[at / step % 2];
-      current.wait();
+      Moving& current = writing[at / step % 2];
+      finish(current, "write", about);
       const auto to = buffer(at / step);
-      copy(device + at, to.data(), wanted);
+      copy(device + at, to.data(), wanted, about);
       std::memset(to.data() + wanted, 0, whole - wanted);
-      current = file.write(static_cast<std::int64_t>(offset + at), to.first(whole));
+      current.start(file.write(static_cast<std::int64_t>(offset + at), to.first(whole)));
     }
-    for (auto& last : writing) last.wait();
+    for (const std::size_t buffer : {at / step, at / step + 1}) finish(writing[buffer % 2], "write", about);
   }
 
  private:
+  // A buffer on its way from files or to them.
+  struct Moving {
+    void start(IoCompletion io) {
+      done = std::move(io);
+      began = Timeline::Clock::now();
+      under_way = true;
+    }
+    IoCompletion done;
+    Timeline::Clock::time_point began;
+    bool under_way = false;
+  };
   std::span<std::byte> buffer(std::size_t i) { return {buffers_[i % 2].data(), buffers_[i % 2].bytes()}; }
+
+  // Of two under way, the later one is marked from when the earlier one is done.
+  void finish(Moving& moving, std::string_view verb, const About& about) {
+    if (!std::exchange(moving.under_way, false)) return;
+    moving.done.wait();
+    const auto end = Timeline::Clock::now();
+    if (timeline_) timeline_->add(rows_.files, verb, about, std::max(moving.began, moved_), end);
+    moved_ = end;
+  }
 
   Pace pace_;
   std::unique_ptr<CopyLane> device_;
+  Timeline* timeline_;
+  Rows rows_;
+  Timeline::Clock::time_point moved_;  // when the last one was done
   std::array<Block, 2> buffers_;
 };
 
@@ -92,11 +123,15 @@ LowerTiers::LowerTiers(const Options& options, Stream& compute, Stream& host_str
     nvme_ = std::make_unique<SwapTier>("nvme", budget(options.nvme_bytes), file_.get());
   }
   const auto staging_bytes = whole_pages(static_cast<std::size_t>(options.staging_bytes));
-  up_lane_ = std::make_unique<Lane>(*this, staging_bytes);
-  down_lane_ = std::make_unique<Lane>(*this, staging_bytes);
+  up_lane_ =
+      std::make_unique<Lane>(*this, staging_bytes, Lane::Rows{TimelineRow::to_device, TimelineRow::reads_for_device});
+  down_lane_ =
+      std::make_unique<Lane>(*this, staging_bytes, Lane::Rows{TimelineRow::to_host, TimelineRow::writes_from_device});
 }
 
 LowerTiers::~LowerTiers() = default;
+
+std::int64_t LowerTiers::staging_bytes() const { return up_lane_->staging_bytes() + down_lane_->staging_bytes(); }
 
 Tier& LowerTiers::at(Place place) {
   if (place == Place::host) return *host_;
@@ -117,67 +152,81 @@ Completion LowerTiers::run(std::unique_ptr<Worker>& worker, std::function<void()
 }
 
 Completion LowerTiers::to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes,
-                                 std::vector<Completion> after) {
+                                 const About& about, std::vector<Completion> after) {
   if (dry_) return {};
   carried_.to_device += static_cast<std::int64_t>(bytes);
   if (!in_files(from))
     return run(up_, [=, this, data = from.data() + offset, start = now()]() mutable {
       for (auto& earlier : after) earlier.wait();
       up_lane_->start_after(start);
-      up_lane_->copy(data, device, bytes);
+      up_lane_->copy(data, device, bytes, about);
     });
   carried_.read += static_cast<std::int64_t>(whole_pages(bytes));
   return run(up_, [=, this, offset = from.offset() + offset, start = now()]() mutable {
     for (auto& earlier : after) earlier.wait();
     up_lane_->start_after(start);
-    up_lane_->read(nvme_->file(), offset, static_cast<std::byte*>(device), bytes);
+    up_lane_->read(nvme_->file(), offset, static_cast<std::byte*>(device), bytes, about);
   });
 }
 
-Completion LowerTiers::from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes) {
+Completion LowerTiers::from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes,
+                                   const About& about) {
   if (dry_) return {};
   carried_.to_host += static_cast<std::int64_t>(bytes);
-  if (!in_files(to)) return run(down_, [=, this, data = to.data() + offset] { down_lane_->copy(device, data, bytes); });
+  if (!in_files(to))
+    return run(down_, [=, this, data = to.data() + offset, start = now()] {
+      down_lane_->start_after(start);
+      down_lane_->copy(device, data, bytes, about);
+    });
   carried_.written += static_cast<std::int64_t>(whole_pages(bytes));
   return run(down_, [=, this, offset = to.offset() + offset, start = now()] {
     down_lane_->start_after(start);
-    down_lane_->write(static_cast<const std::byte*>(device), nvme_->file(), offset, bytes);
+    down_lane_->write(static_cast<const std::byte*>(device), nvme_->file(), offset, bytes, about);
   });
 }
 
-Completion LowerTiers::upload(const std::byte* host, void* device, std::size_t bytes) {
+Completion LowerTiers::upload(const std::byte* host, void* device, std::size_t bytes, const About& about) {
   if (dry_) return {};
   carried_.to_device += static_cast<std::int64_t>(bytes);
   return run(up_, [=, this, start = now()] {
     up_lane_->start_after(start);
-    up_lane_->copy(host, device, bytes);
+    up_lane_->copy(host, device, bytes, about);
   });
 }
 
 Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
-                            std::vector<Completion> after) {
+                            const About& about, std::vector<Completion> after) {
   if (dry_) return {};
   carried_.read += static_cast<std::int64_t>(whole_pages(bytes));
   return run(reader_, [=, this, at = from.offset() + offset]() mutable {
     for (auto& earlier : after) earlier.wait();
+    const Span span(options_.timeline, TimelineRow::reads, "read", about);
     nvme_->file().read(static_cast<std::int64_t>(at), {host, whole_pages(bytes)}).wait();
   });
 }
 
-Completion LowerTiers::write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes) {
+Completion LowerTiers::write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes,
+                             const About& about) {
   if (dry_) return {};
   carried_.written += static_cast<std::int64_t>(whole_pages(bytes));
   return run(writer_, [=, this, at = to.offset() + offset] {
+    const Span span(options_.timeline, TimelineRow::writes, "write", about);
     nvme_->file().write(static_cast<std::int64_t>(at), {host, whole_pages(bytes)}).wait();
   });
 }
 
 void LowerTiers::drain() {
-  for (auto* worker : {&up_, &reader_, &down_, &writer_})
-    if (*worker) (*worker)->run([] {}).wait();
+  std::exception_ptr failure;  // one thread's failure ends the work of the others no sooner
+  for (auto* worker : {&up_, &reader_, &down_, &writer_}) try {
+      if (*worker) (*worker)->run([] {}).wait();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  if (failure) std::rethrow_exception(failure);
 }
 
 void LowerTiers::wait(Completion& completion, Place place) {
+  const Span span(options_.timeline, TimelineRow::compute, "wait for", {name_of(place)}, kLeastWait);
   const auto start = std::chrono::steady_clock::now();
   completion.wait();
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;

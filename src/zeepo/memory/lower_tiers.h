@@ -2,7 +2,8 @@
 // bytes up and down between them.
 //
 // Transfers run beside the compute, each direction in the order given. What one works on must live until its Completion
-// has been waited for. All calls come from the rank's thread. A dry one leases addresses and moves nothing.
+// has been waited for; so must the texts of its About, for the timeline. All calls come from the rank's thread. A dry
+// one leases addresses and moves nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/base/timeline.h"
 #include "zeepo/device/copy_lane.h"
 #include "zeepo/device/stream.h"
 #include "zeepo/device/worker.h"
@@ -35,10 +37,12 @@ class LowerTiers {
     std::int64_t host_bytes = 0;                    // the budget
     std::vector<std::filesystem::path> nvme_paths;  // none: no files
     std::int64_t nvme_bytes = 0;                    // the size of the files, taken at once
+    IoOptions io = {};                              // of their engine
     std::int64_t staging_bytes = 4 << 20;  // of each buffer between a device and files, of which there are four
     double link_bytes_per_second = 0;      // a simulated link to the device, each way; 0: as fast as it goes
     double nvme_bytes_per_second = 0;      // simulated files
     IoOptions io = {};
+    Timeline* timeline = nullptr;  // must outlive the tiers
   };
 
   // Below the device of `compute`; work on host memory is done on `host_stream`. On a dry stream addresses without
@@ -55,16 +59,20 @@ class LowerTiers {
   // `bytes` of a block from `offset` on, to device memory or from it, once what the compute stream has been given so
   // far is done. A transfer up starts when `after` is done too.
   [[nodiscard]] Completion to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes,
-                                     std::vector<Completion> after = {});
-  [[nodiscard]] Completion from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes);
+                                     const About& about, std::vector<Completion> after = {});
+  [[nodiscard]] Completion from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes,
+                                       const About& about);
   // A block in files to host memory or from it; in whole pages, however many of their bytes are wanted.
   [[nodiscard]] Completion read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
-                                std::vector<Completion> after = {});
-  [[nodiscard]] Completion write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes);
+                                const About& about, std::vector<Completion> after = {});
+  [[nodiscard]] Completion write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes,
+                                 const About& about);
   // Host memory to device memory.
-  [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes);
+  [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes, const About& about);
 
-  // Waits until nothing is on its way.
+  // What the buffers between the device and files take of host memory.
+  std::int64_t staging_bytes() const;
+  // Waits until nothing is on its way; then throws what any of it threw.
   void drain();
   // Waits for a completion, counting the time as stalled on `place`.
   void wait(Completion& completion, Place place);

@@ -12,8 +12,8 @@ Device& Device::current() {
   return *current_device;
 }
 
-DeviceScope::DeviceScope(Stream& compute, Tier& memory, LowerTiers* lower)
-    : device_{compute, memory, lower}, outer_(current_device) {
+DeviceScope::DeviceScope(Stream& compute, Tier& memory, LowerTiers* lower, Timeline* timeline)
+    : device_{compute, memory, lower, timeline}, outer_(current_device) {
   current_device = &device_;
 }
 

@@ -7,11 +7,13 @@
 namespace zeepo {
 
 class LowerTiers;
+class Timeline;
 
 struct Device {
   Stream& compute;
   Tier& memory;
-  LowerTiers* lower = nullptr;  // what lies below the device, if anything
+  LowerTiers* lower = nullptr;   // what lies below the device, if anything
+  Timeline* timeline = nullptr;  // where what is done is written down, if anywhere
 
   // The innermost DeviceScope of this thread. Throws Error when there is none.
   static Device& current();
@@ -19,7 +21,7 @@ struct Device {
 
 class DeviceScope {
  public:
-  DeviceScope(Stream& compute, Tier& memory, LowerTiers* lower = nullptr);
+  DeviceScope(Stream& compute, Tier& memory, LowerTiers* lower = nullptr, Timeline* timeline = nullptr);
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;

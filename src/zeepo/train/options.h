@@ -51,6 +51,7 @@ struct TrainOptions {
 
   std::int64_t print_every = 1;  // steps between progress lines
   std::string log;               // JSON lines: a path, "-" for stdout, empty for none
+  std::filesystem::path trace;   // what the last steps did when, see trace_file.h; empty: nothing
   std::filesystem::path output;
   std::optional<DType> output_dtype;  // else the run's
 };

@@ -15,6 +15,7 @@
 #include "zeepo/model/model_directory.h"
 #include "zeepo/model/staging_directory.h"
 #include "zeepo/nn/layers.h"
+#include "zeepo/train/trace_file.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
 
@@ -158,6 +159,7 @@ void Trainer::check_ranks() const {
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
                                   {"--tile-linear", text(options_.linear_tiles)},
                                   {"--reduce", options_.reduce == Reduce::last ? "last" : "each"},
+                                  {"--trace", options_.trace.empty() ? "none" : "some"},
                                   {"--output", options_.output.empty() ? "none" : "some"}});
 }
 
@@ -269,6 +271,8 @@ void Trainer::run() {
   const auto budgets = this->budgets(gpu, plan);
   check_fits(plan, budgets);
   LowerTiers::Options lower = lower_options();
+  std::optional<TraceFile> traced;
+  if (!options_.trace.empty()) traced.emplace(options_.trace, communicator_);
   // A GPU's memory, and pinned memory, are taken at once: as much as the plan says. Files too.
   const bool at_once = options_.backend == Backend::cuda;
   const auto planned = [&](Place place) {
@@ -281,8 +285,15 @@ void Trainer::run() {
                    .threads = options_.threads,
                    .device_bytes = at_once ? planned(Place::device) : budgets[0],
                    .ranks_on_node = communicator_.local_size(),
-                   .lower = lower},
+                   .lower = lower,
+                   .timeline = traced ? &traced->timeline() : nullptr},
                   communicator_);
+  train(session, files ? &*files : nullptr, log, traced ? &*traced : nullptr);
+  session.check_empty();
+}
+
+void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, TraceFile* traced) {
+  Timeline* timeline = traced ? &traced->timeline() : nullptr;
   Engine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.restart_peaks();
@@ -293,7 +304,12 @@ void Trainer::run() {
     for (std::int64_t step = 1; step <= options_.steps; ++step) {
       const CommBytes before = engine.sent();
       const LinkBytes carried = session.lower().carried();
-      last = train_step(engine, step);
+      if (timeline) timeline->begin_step(step);
+      const std::string name = timeline ? fmt::format("{}", step) : "";
+      {
+        const Span span(timeline, TimelineRow::steps, "step", {name});
+        last = train_step(engine, step);
+      }
       last_step_sent_ = {engine.sent().all_gather - before.all_gather,
                          engine.sent().reduce_scatter - before.reduce_scatter,
                          engine.sent().all_reduce - before.all_reduce};
@@ -307,6 +323,7 @@ void Trainer::run() {
         "train: the loss of the last step, {}, is {}: the weights overflow in fp16{}. Lower --lr, or use --dtype bf16",
         options_.steps, last.result.loss, options_.output.empty() ? "" : "; nothing is written to --output");
   summarise(engine, session, last, log);
+  if (traced) traced->write();
   if (!options_.output.empty()) save(engine);
 }
 

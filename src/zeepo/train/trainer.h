@@ -5,9 +5,11 @@
 
 #include "zeepo/data/token_data.h"
 #include "zeepo/model/language_model.h"
+#include "zeepo/model/weight_files.h"
 #include "zeepo/model/weight_shards.h"
 #include "zeepo/train/options.h"
 #include "zeepo/train/report.h"
+#include "zeepo/train/trace_file.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -36,6 +38,7 @@ class Trainer {
   // Two steps with shapes only.
   Plan plan_memory();
   void fill_device(Plan& plan, int gpu);
+  void train(Session& session, const WeightFiles* files, EventLog& log, TraceFile* traced);
   Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
   void micro_step(Engine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step);
   StepReport train_step(Engine& engine, std::int64_t step);

@@ -23,6 +23,7 @@ struct ActivationStore::Entry {
   LowerTiers& tiers;
   Shape shape;
   DType dtype = DType::f32;
+  About about;
   Block block;
   Tensor value;  // while it leaves, and when it is back
   Completion leaving, arriving;
@@ -35,9 +36,10 @@ Saved ActivationStore::save(const Tensor& value) {
   auto entry = std::make_shared<Entry>(tiers_);
   entry->shape = value.shape();
   entry->dtype = value.dtype();
+  entry->about = {"activations", owner_};
   entry->block = tiers_.at(place_).allocate(value.view().bytes(), Kind::activations);
   entry->value = value.detached();
-  entry->leaving = tiers_.from_device(value.view().data, entry->block, 0, value.view().bytes());
+  entry->leaving = tiers_.from_device(value.view().data, entry->block, 0, value.view().bytes(), entry->about);
   entry->before = last_;
   last_ = entry;
   leaving_.push_back(entry);
@@ -61,7 +63,7 @@ void ActivationStore::start(Entry& entry) {
   entry.back = true;
   if (!entry.left) return;  // it never went
   entry.value = Tensor(entry.shape, entry.dtype);
-  entry.arriving = tiers_.to_device(entry.block, 0, entry.value.view().data, entry.value.view().bytes());
+  entry.arriving = tiers_.to_device(entry.block, 0, entry.value.view().data, entry.value.view().bytes(), entry.about);
 }
 
 Tensor ActivationStore::bring_back(const std::shared_ptr<Entry>& entry) {

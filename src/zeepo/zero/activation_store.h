@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <string_view>
 
 #include "zeepo/autograd/saved.h"
 #include "zeepo/memory/lower_tiers.h"
@@ -22,6 +23,8 @@ class ActivationStore final : public SaveHook {
   ActivationStore(LowerTiers& tiers, Place place) : tiers_(tiers), place_(place) {}
 
   Saved save(const Tensor& value) override;
+  // Whose values are saved from now on, for the timeline; the text must outlive them.
+  void set_owner(std::string_view name) { owner_ = name; }
 
  private:
   struct Entry;
@@ -31,6 +34,7 @@ class ActivationStore final : public SaveHook {
 
   LowerTiers& tiers_;
   Place place_;
+  std::string_view owner_;
   std::weak_ptr<Entry> last_;
   std::deque<std::weak_ptr<Entry>> leaving_;  // whose value is still on the device too
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "zeepo/base/thread_pool.h"
+#include "zeepo/base/timeline.h"
 #include "zeepo/comm/communicator.h"
 #include "zeepo/device/stream.h"
 #include "zeepo/device/worker.h"
@@ -45,6 +46,7 @@ class Collectives {
 
   Communicator& communicator_;
   Overlap overlap_;
+  Timeline* timeline_;
   double stalled_seconds_ = 0;
   CommBytes sent_;
   ThreadPool pool_{1};  // sums of a reduction are taken on the worker's own thread

@@ -21,6 +21,7 @@ constexpr double kPersistentShare = 0.001;
 Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& options)
     : options_(options),
       lower_(Device::current().lower),
+      timeline_(Device::current().timeline),
       collectives_(communicator, options.prefetch_bytes > 0 ? Collectives::Overlap::yes : Collectives::Overlap::no),
       plan_(plan_units(model, options.blocks_per_unit)) {
   check_options();
@@ -273,7 +274,7 @@ void Engine::fetch(std::size_t u) {
   const Tensor own = state.gathered.part(state.own.begin, {state.own.elements()});
   if (state.params_block.defined()) {
     state.arriving = lower_->to_device(state.params_block, 0, own.view().data, own.view().bytes(),
-                                       std::exchange(state.parameters_written, {}));
+                                       about("parameters", u), std::exchange(state.parameters_written, {}));
     state.gathering =
         collectives_.all_gather(own.view(), state.gathered.view(), label("parameters", u), {state.arriving});
   } else {
@@ -307,6 +308,7 @@ void Engine::hold(const PassPlanner::Wanted& wanted) {
     if (!kept[u]) release(u);
   for (const auto* units : {&wanted.now, &wanted.ahead})
     for (const std::size_t u : *units) fetch(u);
+  step_ahead(wanted.now);
   for (const std::size_t u : wanted.now) await(u);
 }
 
@@ -323,16 +325,23 @@ void Engine::end_pass() {
 void Engine::before_forward(Module& module) {
   const std::size_t visit = visits_.at(&module);
   hold(planner_->visit({visit, Visit::Direction::forward}));
+  visiting_.emplace_back(timeline_, TimelineRow::compute, "forward", About{plan_.visits[visit].name});
+  if (activations_) activations_->set_owner(plan_.visits[visit].name);
   if (!Tape::current()) return;
   ++open_visits_[visit];
   for (const std::size_t unit : plan_.visits[visit].units) ++states_[unit].open_visits;
 }
 
+void Engine::after_forward(Module&) { visiting_.pop_back(); }
+
 void Engine::before_backward(Module& module) {
-  hold(planner_->visit({visits_.at(&module), Visit::Direction::backward}));
+  const std::size_t visit = visits_.at(&module);
+  hold(planner_->visit({visit, Visit::Direction::backward}));
+  visiting_.emplace_back(timeline_, TimelineRow::compute, "backward", About{plan_.visits[visit].name});
 }
 
 void Engine::after_backward(Module& module) {
+  visiting_.pop_back();
   const std::size_t index = visits_.at(&module);
   const UnitVisit& visit = plan_.visits[index];
   --open_visits_[index];
@@ -391,6 +400,7 @@ void Engine::abandon_step() {
   };
   micro_steps_ = 0;
   std::ranges::fill(open_visits_, 0);
+  visiting_.clear();
   outlast_transfers();
   for (auto& reduction : reductions_) outlast(reduction.done);
   reductions_.clear();
@@ -424,6 +434,7 @@ Stalls Engine::stalls() const {
 
 void Engine::settle() {
   step_all_below();
+  if (lower_) lower_->drain();
   for (auto& state : states_) {
     for (auto& written : state.parameters_written) written.wait();
     for (auto& piece : state.pieces) piece.written.wait();
@@ -438,6 +449,7 @@ void Engine::infer(const std::function<void()>& f) {
   try {
     f();
   } catch (...) {
+    visiting_.clear();
     hold({});  // a step would not renew what is still gathered
     throw;
   }

@@ -159,7 +159,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   };
 
   void before_forward(Module& module) override;
-  void after_forward(Module&) override {}
+  void after_forward(Module& module) override;
   void before_backward(Module& module) override;
   void after_backward(Module& module) override;
   Gradient::Target gradient_of(const Leaf& leaf) override;
@@ -236,6 +236,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   bool steps_below(std::size_t unit) const;
   void begin_steps_below();
   void step_below(std::size_t end);  // of `below_`
+  void step_ahead(const std::vector<std::size_t>& now);
   void step_all_below() { step_below(below_.size()); }
   void step_piece_below(const PieceRef& ref);
   PieceMemory memory_below(const PieceRef& ref, const SlotParts& parts, std::byte* slot) const;
@@ -245,9 +246,11 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void forget_read_ahead();
   Stream& host_stream() const;
   Label label(const char* what, std::size_t unit) const;
+  About about(std::string_view what, std::size_t unit) const { return {what, plan_.units[unit].name}; }
 
   EngineOptions options_;
-  LowerTiers* lower_;  // null: none in scope
+  LowerTiers* lower_;   // null: none in scope
+  Timeline* timeline_;  // null: none
   Collectives collectives_;
   UnitPlan plan_;
   std::vector<UnitState> states_;
@@ -274,6 +277,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::deque<Reduction> reductions_;
   std::vector<Leaving> leaving_;
   std::int64_t sent_early_bytes_ = 0;  // for the next pass
+  std::vector<Span> visiting_;         // for the timeline: one within another
 
   LossScale loss_scale_;
   Tensor loss_, norm_partials_, control_;

@@ -105,8 +105,8 @@ void Engine::fetch_sum(Reduction& reduction) {
   for (const auto& piece : state.pieces) {
     if (piece.place == Place::device) continue;
     const Tensor part = reduction.sum.part(piece.extent.begin - state.own.begin, {piece.extent.elements()});
-    reduction.sum_arriving.push_back(
-        lower_->to_device(piece.grads_block, 0, part.view().data, part.view().bytes(), {piece.grads_written}));
+    reduction.sum_arriving.push_back(lower_->to_device(piece.grads_block, 0, part.view().data, part.view().bytes(),
+                                                       about("gradients", reduction.unit), {piece.grads_written}));
   }
 }
 
@@ -162,7 +162,8 @@ void Engine::keep_in_pieces(UnitState& state, Reduction& reduction) {
     }
     if (last_micro_step()) measure(state, value, piece.extent.begin);
     if (piece.place == Place::device) continue;
-    piece.grads_written = lower_->from_device(value.view().data, piece.grads_block, 0, value.view().bytes());
+    piece.grads_written = lower_->from_device(value.view().data, piece.grads_block, 0, value.view().bytes(),
+                                              about("gradients", reduction.unit));
     leaving_.push_back({value, piece.grads_written, piece.place});
   }
 }

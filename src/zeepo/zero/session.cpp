@@ -1,5 +1,6 @@
 #include "zeepo/zero/session.h"
 
+#include "zeepo/base/error.h"
 #include "zeepo/base/machine.h"
 #include "zeepo/comm/self/self_communicator.h"
 #include "zeepo/device/devices.h"
@@ -22,6 +23,7 @@ LowerTiers::Options lower_options(const Session::Options& options) {
   LowerTiers::Options lower = options.lower;
   // Pinned memory is taken at once: only as much as was asked for.
   if (options.backend != Backend::cuda) lower.host_bytes = host_budget(lower.host_bytes, options.ranks_on_node);
+  lower.timeline = options.timeline;
   return lower;
 }
 
@@ -63,7 +65,7 @@ Session::Session(const Options& options, Communicator& communicator)
                                       *compute_)),
       lower_(std::make_unique<LowerTiers>(lower_options(options), *compute_, *host_)),
       communicator_(&communicator),
-      scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get())) {}
+      scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get(), options.timeline)) {}
 
 Session Session::dry(Communicator& communicator, const LowerTiers::Options& lower, Backend plays) {
   auto compute = std::make_unique<DryStream>(plays);
@@ -89,6 +91,23 @@ std::size_t Session::budget_bytes(Place place) const {
   if (place == Place::device) return memory_->budget_bytes();
   if (place == Place::host) return lower_->host().budget_bytes();
   return lower_->nvme() ? lower_->nvme()->budget_bytes() : 0;
+}
+
+void Session::check_empty() const {
+  std::string leaks;
+  for (const Place place : kPlaces) {
+    if (place == Place::nvme && !lower_->nvme()) continue;
+    Usage held = place == Place::device ? memory_->current() : lower_->at(place).current();
+    if (place == Place::host) {  // the session's own buffers
+      held.bytes[static_cast<std::size_t>(Kind::working)] -= lower_->staging_bytes();
+      held.total -= lower_->staging_bytes();
+    }
+    if (held.total == 0) continue;
+    leaks += fmt::format("{}{} memory: {}", leaks.empty() ? "" : "; ", name_of(place), describe(held));
+  }
+  if (!leaks.empty())
+    throw Error("rank {}: held at the end of the run, when nothing should be: {}. This is a fault in zeepo",
+                communicator_->rank(), leaks);
 }
 
 void Session::restart_peaks() {

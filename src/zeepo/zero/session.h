@@ -28,6 +28,7 @@ class Session {
     std::int64_t device_bytes = 0;  // budget of the device tier; 0: this rank's part of what the machine has
     int ranks_on_node = 1;
     LowerTiers::Options lower = {};  // host_bytes 0: this rank's part of what the machine has
+    Timeline* timeline = nullptr;    // must outlive the session
   };
 
   // A session that computes, alone or as one of several ranks; the communicator is borrowed.
@@ -42,6 +43,8 @@ class Session {
   std::size_t high_water(Place place) const;
   std::size_t budget_bytes(Place place) const;
   void restart_peaks();
+  // Throws Error naming tier, kind and bytes of what is still held: for when whoever used the session is gone.
+  void check_empty() const;
   Stream& compute() { return *compute_; }
   Communicator& communicator() { return *communicator_; }
   Stream& host() { return *host_; }

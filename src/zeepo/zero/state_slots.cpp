@@ -31,8 +31,8 @@ void StateSlots::read(std::int64_t n, const Part& part, const Completion& after)
   // Reads are done in order: the last one's completion stands for all.
   std::byte* memory = at(to.memory, part.at);
   to.reading = side_ == StepSide::device
-                   ? tiers_.to_device(*part.block, part.offset, memory, part.bytes, std::move(waits))
-                   : tiers_.read(*part.block, part.offset, memory, part.bytes, std::move(waits));
+                   ? tiers_.to_device(*part.block, part.offset, memory, part.bytes, part.about, std::move(waits))
+                   : tiers_.read(*part.block, part.offset, memory, part.bytes, part.about, std::move(waits));
 }
 
 std::byte* StateSlots::use(std::int64_t n) {
@@ -44,8 +44,9 @@ std::byte* StateSlots::use(std::int64_t n) {
 Completion StateSlots::write(std::int64_t n, const Part& part) {
   Slot& from = slot(n);
   const std::byte* memory = at(from.memory, part.at);
-  Completion done = side_ == StepSide::device ? tiers_.from_device(memory, *part.block, part.offset, part.bytes)
-                                              : tiers_.write(memory, *part.block, part.offset, part.bytes);
+  Completion done = side_ == StepSide::device
+                        ? tiers_.from_device(memory, *part.block, part.offset, part.bytes, part.about)
+                        : tiers_.write(memory, *part.block, part.offset, part.bytes, part.about);
   from.leaving.push_back(done);
   return done;
 }

@@ -23,6 +23,7 @@ class StateSlots {
   struct Part {
     const Block* block;
     std::size_t offset, bytes, at;
+    About about = {};
     friend bool operator==(const Part&, const Part&) = default;
   };
   static std::size_t whole_pages(std::size_t bytes) { return Arena::aligned(bytes, SwapTier::kPageBytes); }

@@ -21,6 +21,7 @@ void Engine::compute_norm() {
 StepResult Engine::step(double lr) {
   if (micro_steps_ != options_.accumulation)
     throw Error("engine: step() after {} of {} micro-steps", micro_steps_, options_.accumulation);
+  const Span span(timeline_, TimelineRow::compute, "step");
   micro_steps_ = 0;
   collectives_.all_reduce(loss_.view(), {"loss", 0});
   compute_norm();
@@ -102,13 +103,14 @@ void Engine::step_on_device(std::size_t u) {
   UnitState& state = states_[u];
   for (auto& piece : state.pieces) {
     if (is_below(state, piece)) continue;
+    const Span span(timeline_, TimelineRow::compute, "step", about({}, u));
     PieceMemory memory = on_device(state, piece);
     memory.grads = piece.device_grads.defined() ? piece.device_grads.view() : state.grads.of(piece.extent).view();
     step_piece(Device::current().compute, u, piece.extent, memory, control_.view());
     if (!state.params_block.defined()) continue;
     const std::size_t offset = static_cast<std::size_t>(piece.extent.begin - state.own.begin) * size_of(options_.dtype);
-    state.parameters_written.push_back(
-        lower_->from_device(memory.param.data, state.params_block, offset, memory.param.bytes()));
+    state.parameters_written.push_back(lower_->from_device(memory.param.data, state.params_block, offset,
+                                                           memory.param.bytes(), about("parameters", u)));
   }
 }
 

@@ -21,17 +21,18 @@ Engine::SlotParts Engine::parts_in_slot(const PieceRef& ref) const {
   const auto away = [&](Place place) { return steps_on_device() ? place != Place::device : place == Place::nvme; };
   SlotParts parts;
   std::size_t end = 0;
-  const auto part = [&](const Block& block, std::size_t offset, std::size_t bytes) {
-    const StateSlots::Part result{&block, offset, bytes, end};
+  const auto part = [&](std::string_view what, const Block& block, std::size_t offset, std::size_t bytes) {
+    const StateSlots::Part result{&block, offset, bytes, end, about(what, ref.unit)};
     end += StateSlots::whole_pages(bytes);
     return result;
   };
   const auto elements = static_cast<std::size_t>(piece.extent.elements());
-  if (away(piece.place)) parts.states = part(piece.block, 0, piece.block.bytes());
+  if (away(piece.place)) parts.states = part("optimizer", piece.block, 0, piece.block.bytes());
   if (!piece.layout.holds_param && away(state.params_place))
-    parts.params = part(state.params_block, params_offset(state, piece.extent), elements * size_of(options_.dtype));
+    parts.params =
+        part("parameters", state.params_block, params_offset(state, piece.extent), elements * size_of(options_.dtype));
   if (piece.grads_block.defined() && away(piece.place))
-    parts.grads = part(piece.grads_block, 0, piece.grads_block.bytes());
+    parts.grads = part("gradients", piece.grads_block, 0, piece.grads_block.bytes());
   parts.bytes = end;
   return parts;
 }
@@ -85,6 +86,14 @@ void Engine::step_below(std::size_t end) {
   }
 }
 
+// One unit further than the visit needs: what its step sends to the device travels under this visit's compute.
+void Engine::step_ahead(const std::vector<std::size_t>& now) {
+  if (now.empty() || options_.prefetch_bytes == 0) return;
+  std::size_t end = 0;
+  for (const std::size_t u : now) end = std::max(end, below_end_[u]);
+  if (end < below_.size()) step_below(below_end_[below_[end].unit]);
+}
+
 void Engine::step_piece_below(const PieceRef& ref) {
   UnitState& state = states_[ref.unit];
   StatePiece& piece = state.pieces[ref.piece];
@@ -93,9 +102,11 @@ void Engine::step_piece_below(const PieceRef& ref) {
   const std::int64_t n = used_slots_;
   const PieceMemory memory = memory_below(ref, parts, in_slot ? slots_->use(n) : nullptr);
   if (steps_on_device()) {
+    const Span span(timeline_, TimelineRow::compute, "step", about({}, ref.unit));
     step_piece(Device::current().compute, ref.unit, piece.extent, memory, control_.view());
   } else {
     const auto start = std::chrono::steady_clock::now();
+    const Span span(timeline_, TimelineRow::host_step, "step", about({}, ref.unit));
     step_piece(lower_->host_stream(), ref.unit, piece.extent, memory,
                {host_control_.data(), DType::f32, {static_cast<std::int64_t>(host_control_.size())}});
     step_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -108,8 +119,8 @@ void Engine::step_piece_below(const PieceRef& ref) {
   }
   if (piece.layout.holds_param) {  // to where the compute uses them
     const View to = state.params.of(piece.extent).view();
-    state.parameters_written.push_back(
-        lower_->upload(static_cast<const std::byte*>(memory.param.data), to.data, to.bytes()));
+    state.parameters_written.push_back(lower_->upload(static_cast<const std::byte*>(memory.param.data), to.data,
+                                                      to.bytes(), about("parameters", ref.unit)));
     if (in_slot) slots_->hold(n, state.parameters_written.back());
   }
   if (!in_slot) return;

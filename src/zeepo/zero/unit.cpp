@@ -118,12 +118,13 @@ UnitPlan plan_units(Module& model, std::int64_t blocks_per_unit) {
       visit.units.push_back(unit->second);
   };
   const auto add_tile_visit = [&](const UnitRoot& tile, std::optional<std::size_t> around) {
-    UnitVisit visit{tile.module, around ? plan.visits[*around].units : std::vector<std::size_t>(), around};
+    UnitVisit visit{tile.module, around ? plan.visits[*around].units : std::vector<std::size_t>(),
+                    name_of(tile, named_parameters(*tile.module, tile.prefix)), around};
     for (const auto& parameter : tile.module->own_parameters()) need(visit, parameter.get());
     plan.visits.push_back(std::move(visit));
   };
   for (const auto& root : roots) {
-    UnitVisit visit{root.module, {}};
+    UnitVisit visit{root.module, {}, name_of(root, named_parameters(*root.module, root.prefix))};
     for_each_module(*root.module, [&](Module& module) {
       if (module.is_tile()) return;
       for (const auto& parameter : module.own_parameters()) need(visit, parameter.get());

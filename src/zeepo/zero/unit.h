@@ -30,6 +30,7 @@ struct Unit {
 struct UnitVisit {
   Module* module;
   std::vector<std::size_t> units;
+  std::string name;
   std::optional<std::size_t> around = {};  // of a tile: the visit that its visits lie within
 };
 

@@ -93,7 +93,7 @@ void Engine::write_chunk(std::size_t u, const Extent& chunk, HostWeights& host) 
   // In whole pages: the buffer is zero beyond what is put there.
   std::byte* buffer = weight_buffers_[0].data();
   const auto write = [&](const Block& block, std::size_t offset, std::size_t bytes) {
-    Completion done = lower_->write(buffer, block, offset, bytes);
+    Completion done = lower_->write(buffer, block, offset, bytes, about("first weights", u));
     done.wait();
   };
   if (state.params_place == Place::device) {
@@ -227,7 +227,7 @@ void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32) 
 std::byte* Engine::buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes) {
   const Buffered wanted{&block, offset, bytes, steps_};
   if (buffered_[buffer] != wanted) {
-    Completion done = lower_->read(block, offset, weight_buffers_[buffer].data(), bytes);
+    Completion done = lower_->read(block, offset, weight_buffers_[buffer].data(), bytes, {"weights"});
     done.wait();
     buffered_[buffer] = wanted;
   }

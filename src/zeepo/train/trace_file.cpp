@@ -1,0 +1,43 @@
+#include "zeepo/train/trace_file.h"
+
+#include <algorithm>
+
+#include "zeepo/base/error.h"
+#include "zeepo/zero/agreement.h"
+
+namespace zeepo {
+
+TraceFile::TraceFile(const std::filesystem::path& path, Communicator& communicator)
+    : communicator_(communicator), timeline_(spans_of(communicator)) {
+  if (communicator.rank() != 0) return;
+  try {
+    file_.emplace(path);
+  } catch (const Error& fault) {
+    throw Error("train: --trace: {}", fault.what());
+  }
+}
+
+std::size_t TraceFile::spans_of(Communicator& communicator) {
+  const auto ranks = gather_texts(communicator, "");  // all are here
+  return std::max<std::size_t>(1, Timeline::kMostSpans / ranks.size());
+}
+
+void TraceFile::write() {
+  const auto events = gather_texts(communicator_, timeline_.events(communicator_.rank()));
+  if (!file_) return;
+  file_->write("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+  for (std::size_t rank = 0; rank < events.size(); ++rank) {
+    if (rank > 0) file_->write(",\n");
+    file_->write(events[rank]);
+  }
+  file_->write("]}\n");
+  file_->commit();
+  const auto [first, last] = timeline_.steps();
+  const std::string path = file_->path().string();
+  if (first > last)
+    fmt::print(stderr, "trace in {}: the end of the last step, which has more spans than a trace may hold\n", path);
+  else
+    fmt::print(stderr, "trace in {}: steps {} to {}; open it at https://ui.perfetto.dev\n", path, first, last);
+}
+
+}  // namespace zeepo
