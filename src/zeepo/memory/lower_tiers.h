@@ -37,12 +37,11 @@ class LowerTiers {
     std::int64_t host_bytes = 0;                    // the budget
     std::vector<std::filesystem::path> nvme_paths;  // none: no files
     std::int64_t nvme_bytes = 0;                    // the size of the files, taken at once
-    IoOptions io = {};                              // of their engine
     std::int64_t staging_bytes = 4 << 20;  // of each buffer between a device and files, of which there are four
     double link_bytes_per_second = 0;      // a simulated link to the device, each way; 0: as fast as it goes
     double nvme_bytes_per_second = 0;      // simulated files
-    IoOptions io = {};
-    Timeline* timeline = nullptr;  // must outlive the tiers
+    IoOptions io = {};                     // of the files' engine
+    Timeline* timeline = nullptr;          // must outlive the tiers
   };
 
   // Below the device of `compute`; work on host memory is done on `host_stream`. On a dry stream addresses without
