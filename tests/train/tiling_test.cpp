@@ -42,7 +42,7 @@ struct Record {
   std::int64_t working(std::size_t rank = 0) const {
     return summary.at("ranks").at(rank).at("peak_bytes").at("device").at("working");
   }
-  std::int64_t planned() const { return plan.at("tiers").at("device").at("bytes").at("working"); }
+  std::int64_t planned() const { return plan.at("device").at("bytes").at("working"); }
 };
 
 Record train(TrainOptions options, int ranks) {
