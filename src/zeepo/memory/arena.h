@@ -1,5 +1,5 @@
-// Which addresses of a range are in use: best fit, the lowest address among equals, the open end of the range only where
-// nothing else fits; neighbours joined when given back.
+// Which addresses of a range are in use: best fit, the lowest address among equals, the open end of the range only
+// where nothing else fits; neighbours joined when given back.
 //
 // It holds no memory. The same sequence of calls always gives the same addresses, in every range that is large enough,
 // so that a pass that ran dry has the addresses, and the peak, of the real one.
