@@ -105,6 +105,8 @@ void check_output(const std::filesystem::path& output) {
 Trainer::Trainer(TrainOptions options, Communicator& communicator)
     : options_(std::move(options)), communicator_(communicator) {
   check(options_);
+  if (options_.backend == Backend::cuda && communicator_.size() > 1)
+    throw UsageError("train: {} ranks: a GPU serves one rank yet; use --device cpu, or one rank", communicator_.size());
   config_ = configured(options_);
   if (options_.seq_len == 0) options_.seq_len = std::min(kDefaultSeqLen, config_.max_positions);
   if (options_.seq_len > config_.max_positions)

@@ -11,12 +11,6 @@
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
-namespace {
-
-// Units whose gathering is not worth it stay whole, as long as they are this small a part of the model together.
-constexpr double kPersistentShare = 0.001;
-
-}  // namespace
 
 Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& options)
     : options_(options),
@@ -68,20 +62,6 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
   control_ = Tensor({sizeof(StepControl) / sizeof(float)}, DType::f32, Kind::working);
 }
 
-void Engine::check_options() const {
-  if (options_.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options_.accumulation);
-  if (options_.stage < 0 || options_.stage > 3) throw Error("engine: stage {}: must be 0, 1, 2 or 3", options_.stage);
-  if (options_.reduce == Reduce::last && options_.stage > 1)
-    throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
-                options_.stage);
-  if (options_.piece_elements < 1 || options_.piece_elements % kPieceAlignment != 0)
-    throw Error("engine: pieces of {} elements: must be a multiple of {}", options_.piece_elements, kPieceAlignment);
-  if (options_.pieces_under_way < 1)
-    throw Error("engine: {} pieces under way: must be at least 1", options_.pieces_under_way);
-  if (!lower_ && !options_.placement.on_device())
-    throw Error("engine: nothing lies below the device; make a Session with host memory");
-}
-
 Engine::~Engine() {
   for (const auto& visit : plan_.visits) {
     visit.module->attach(nullptr);
@@ -105,157 +85,6 @@ void Engine::outlast_transfers() noexcept {
 }
 
 Stream& Engine::host_stream() const { return lower_ ? lower_->host_stream() : Device::current().compute; }
-
-bool Engine::persistent(const Unit& unit) const {
-  const auto share = static_cast<double>(unit.elements) / static_cast<double>(parameter_count_);
-  return share * static_cast<double>(plan_.units.size()) <= kPersistentShare;
-}
-
-void Engine::keep(UnitState& state, const Unit& unit, bool stays) {
-  state.own = shard_of(unit.elements, collectives_.rank(), collectives_.size(), Unit::kAlignment);
-  state.whole = {0, state.own.elements() * collectives_.size()};
-  if (!stays) state.params_place = deal_params_->next(unit.elements);
-  if (state.params_place != Place::device) {
-    const auto bytes = static_cast<std::size_t>(state.own.elements()) * size_of(options_.dtype);
-    state.params_block = lower_->at(state.params_place).allocate(bytes, Kind::params);
-  } else {
-    const bool whole = stays || collectives_.alone() || !shards_params();
-    state.params = zeros(whole ? state.whole : state.own, options_.dtype, Kind::params);
-    if (whole) state.gathered = state.params.tensor;
-  }
-  state.trained = options_.use == Use::train && std::ranges::any_of(unit.parameters, [](const auto& named) {
-                    return named.parameter->leaf().trainable();
-                  });
-  if (!state.trained) return;
-  const bool below = !options_.placement.optimizer.on_device() || (steps_on_device() && state.params_block.defined());
-  state.stepped = options_.stage == 0 && !below && !shards_params() ? state.whole : state.own;
-  if (below)
-    keep_pieces(state);
-  else
-    keep_on_device(state);
-  if (!below || steps_on_device()) keep_gradients(state);
-  if (sums_locally()) state.local_sum = zeros(state.whole, DType::f32, Kind::grads);
-}
-
-StateLayout Engine::layout(const UnitState& state, Place place) const {
-  const bool apart = !steps_on_device() && (place == Place::device) != (state.params_place == Place::device);
-  return {.dtype = options_.dtype, .holds_param = apart, .moments = state_count(options_.optimizer)};
-}
-
-void Engine::keep_on_device(UnitState& state) {
-  StatePiece piece{.extent = state.stepped, .layout = layout(state, Place::device)};
-  const auto bytes = static_cast<std::int64_t>(piece.layout.bytes(piece.extent.elements()));
-  piece.device = zeros({0, bytes / 2}, DType::i16, Kind::optimizer).tensor;
-  state.pieces.push_back(std::move(piece));
-}
-
-void Engine::keep_gradients(UnitState& state) {
-  const bool whole = state.stepped == state.whole || reduces_in_place();
-  state.grads = zeros(whole ? state.whole : state.own, grads_dtype(), Kind::grads);
-}
-
-// Cut where files allow it; gradients stay with their piece.
-void Engine::keep_pieces(UnitState& state) {
-  for (std::int64_t begin = state.own.begin; begin < state.own.end; begin += options_.piece_elements) {
-    const std::int64_t end = std::min(begin + options_.piece_elements, state.own.end);
-    StatePiece piece{.extent = {begin, end}, .place = deal_optimizer_->next(end - begin)};
-    piece.layout = layout(state, piece.place);
-    const std::size_t bytes = piece.layout.bytes(end - begin);
-    const std::size_t grads_bytes = static_cast<std::size_t>(end - begin) * size_of(grads_dtype());
-    if (piece.place == Place::device) {
-      piece.device = zeros({0, static_cast<std::int64_t>(bytes / 2)}, DType::i16, Kind::optimizer).tensor;
-      if (!steps_on_device()) piece.device_grads = zeros({begin, end}, grads_dtype(), Kind::grads).tensor;
-    } else {
-      piece.block = lower_->at(piece.place).allocate(bytes, Kind::optimizer);
-      if (!steps_on_device()) piece.grads_block = lower_->at(piece.place).allocate(grads_bytes, Kind::grads);
-    }
-    state.pieces.push_back(std::move(piece));
-  }
-}
-
-// Units that are always there are stepped first: nobody asks for them.
-void Engine::order_pieces(const std::vector<bool>& visited) {
-  below_end_.resize(states_.size());
-  for (const bool visits : {false, true})
-    for (std::size_t u = 0; u < states_.size(); ++u) {
-      if (visited[u] != visits) continue;
-      for (std::size_t i = 0; i < states_[u].pieces.size(); ++i)
-        if (is_below(states_[u], states_[u].pieces[i])) below_.push_back({u, i});
-      below_end_[u] = below_.size();
-    }
-  stepped_below_ = below_.size();
-}
-
-// Whether the piece is stepped away from where its state, or its weights, live.
-bool Engine::is_below(const UnitState& state, const StatePiece& piece) const {
-  return piece.place != Place::device || (steps_on_device() && state.params_block.defined());
-}
-
-// One buffer holds the largest piece that passes through one; and, of weights that live in files, what is moved at
-// once.
-void Engine::make_slots() {
-  std::size_t largest = 0;
-  for (const PieceRef& ref : below_) {
-    const std::size_t bytes = parts_in_slot(ref).bytes;
-    if (bytes > 0) in_slots_.push_back(ref);
-    largest = std::max(largest, bytes);
-  }
-  if (largest > 0)
-    slots_ = std::make_unique<StateSlots>(*lower_, options_.step_below_on, largest,
-                                          std::min(options_.pieces_under_way, static_cast<int>(in_slots_.size())));
-  if (!options_.placement.in_files()) return;
-  std::size_t chunk = 0;
-  for (const auto& state : states_) {
-    const auto elements = std::min(options_.piece_elements, state.own.elements());
-    if (state.params_place == Place::nvme)
-      chunk = std::max(chunk, StateSlots::whole_pages(static_cast<std::size_t>(elements) * size_of(options_.dtype)));
-    for (const auto& piece : state.pieces)
-      if (piece.place == Place::nvme) chunk = std::max(chunk, StateSlots::whole_pages(piece.block.bytes()));
-  }
-  if (chunk == 0) return;
-  for (auto& buffer : weight_buffers_) buffer = lower_->host().allocate(chunk, Kind::working);
-}
-
-void Engine::place_parameters(std::size_t u) {
-  for (const auto& [prefix, parameter, offset] : plan_.units[u].parameters) {
-    Leaf& leaf = parameter->leaf();
-    leaf.set_dtype(options_.dtype);
-    leaf.set_store(this);
-    places_[&leaf] = {u, offset};
-    std::int64_t at = offset;
-    for (const auto& part : parameter->slices()) {
-      const WeightSlice slice{prefix + part.name, part.shape, parameter};
-      const SlicePlace place{part.begin, part.elements, {u, at}};
-      slices_.try_emplace(slice.name, PlacedWeight{slice, {}}).first->second.places.push_back(place);
-      slices_of_unit_[u].push_back({slice, place});
-      at += part.elements;
-    }
-  }
-  if (states_[u].gathered.defined()) show(u, true);
-}
-
-// The tiles of a weight hold all of it, each element once.
-void Engine::check_weights() const {
-  for (const auto& [name, weight] : slices_) {
-    std::int64_t end = 0;
-    for (const auto& place : weight.places) {
-      if (place.begin != end) throw Error("engine: two parameters are named {}", name);
-      end += place.elements;
-    }
-    if (end != weight.slice.shape.elements())
-      throw Error("engine: {} has {} elements, its parameters have {}", name, weight.slice.shape.elements(), end);
-  }
-}
-
-PassPlanner::Options Engine::planner_options() const {
-  PassPlanner::Options planner{.units_of_module = {}, .unit_bytes = {}, .prefetch_bytes = options_.prefetch_bytes};
-  for (const auto& visit : plan_.visits) planner.units_of_module.push_back(visit.units);
-  for (const auto& state : states_) {
-    const auto bytes = state.whole.elements() * static_cast<std::int64_t>(size_of(options_.dtype));
-    planner.unit_bytes.push_back(state.params_whole() ? 0 : bytes);
-  }
-  return planner;
-}
 
 Label Engine::label(const char* what, std::size_t unit) const {
   return {fmt::format("{} of {}", what, plan_.units[unit].name), static_cast<std::int64_t>(unit)};

@@ -1,0 +1,82 @@
+// A model whose states are eight times the memory it is given, trained by the program as a user runs it.
+#include <nlohmann/json.hpp>
+
+#include "tests/support/subprocess.h"
+#include "tests/support/test_directory.h"
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+using Json = nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+constexpr std::int64_t kMiB = 1 << 20, kDevice = 13 * kMiB, kHost = 14 * kMiB;
+
+class LargerThanMemory : public testing::Test {
+ protected:
+  LargerThanMemory() {
+    std::string tokens;
+    for (int i = 0; i < 600; ++i) tokens += {static_cast<char>(i * 7 % 251), static_cast<char>(i % 4)};
+    directory_.write("tokens.bin", tokens);
+  }
+
+  // The summary of two steps.
+  Json train(int layers, const Arguments& given) {
+    directory_.write("config.json", fmt::format(R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+      "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": {}, "num_attention_heads": 8,
+      "num_key_value_heads": 4, "vocab_size": 1024, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+      "rope_theta": 10000, "hidden_act": "silu", "tie_word_embeddings": true}})",
+                                                layers));
+    const std::string path = directory_.path();
+    Arguments arguments{"train",          "--model",   path,       "--data",  path + "/tokens.bin",
+                        "--from-scratch", "--seq-len", "32",       "--steps", "2",
+                        "--threads",      "2",         "--device", "cpu",     "--dtype",
+                        "fp32",           "--log",     "-"};
+    arguments.insert(arguments.end(), given.begin(), given.end());
+    const Finished finished = run_program(ZEEPO_PROGRAM, arguments, {});
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    return finished.code == 0 ? Json::parse(finished.out.substr(finished.out.rfind("{\"event\":\"summary\""))) : Json();
+  }
+  Arguments everything_in_files() const {
+    return {"--offload-param",
+            "nvme",
+            "--offload-optimizer",
+            "nvme",
+            "--offload-activations",
+            "nvme",
+            "--nvme-path",
+            directory_.path().string(),
+            "--memory",
+            fmt::format("device={},host={}", kDevice, kHost),
+            "--prefetch",
+            "0"};
+  }
+
+  TestDirectory directory_;
+};
+
+TEST_F(LargerThanMemory, TrainsWithTheSameBits) {
+  constexpr int kLayers = 18;
+  const Json resident = train(kLayers, {}), small = train(kLayers, everything_in_files());
+  ASSERT_FALSE(resident.is_null() || small.is_null());
+  const std::int64_t states = 16 * small.at("params").get<std::int64_t>();
+  ASSERT_GE(states, 8 * (kDevice + kHost));
+  EXPECT_EQ(small.at("loss"), resident.at("loss"));
+  EXPECT_EQ(small.at("weights_hash"), resident.at("weights_hash"));
+  const Json& rank = small.at("ranks").at(0);
+  EXPECT_LE(rank.at("peak_bytes").at("device").at("total").get<std::int64_t>(), kDevice);
+  EXPECT_LE(rank.at("peak_bytes").at("host").at("total").get<std::int64_t>(), kHost);
+  EXPECT_LE(rank.at("rss_bytes").get<std::int64_t>(), kDevice + kHost + 200 * kMiB);
+
+  const Json shallow = train(kLayers / 3, everything_in_files());
+  ASSERT_FALSE(shallow.is_null());
+  // But for a number each 64Ki gradients, of the norm.
+  const auto working = [](const Json& summary) {
+    return summary.at("ranks").at(0).at("peak_bytes").at("device").at("working").get<double>();
+  };
+  EXPECT_NEAR(working(shallow), working(small), 0.001 * working(small)) << "working memory grows with depth";
+}
+
+}  // namespace
+}  // namespace zeepo
