@@ -53,7 +53,8 @@ void expect_agreement(const OptimizerOptions& options) {
     auto grads = weights.to_floats();
     for (std::size_t i = 0; i < grads.size(); ++i) grads[i] -= target[i];
     const Tensor grad = Tensor::from<float>(grads, {kCount});
-    step(Device::current().compute, options, {{weights.view(), View{}}, grad.view(), views, options.weight_decay}, control.view(), t, 0.05);
+    step(Device::current().compute, options, {{weights.view(), View{}}, grad.view(), views, options.weight_decay},
+         control.view(), t, 0.05);
     reference.step(options, grads, t, 0.05);
     const auto values = weights.to_floats();
     for (std::size_t i = 0; i < values.size(); ++i)
