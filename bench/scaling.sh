@@ -31,7 +31,7 @@ END
 # job RANKS STAGE STEPS: core seconds; the log is left in $work/log.
 job() {
   local TIMEFORMAT='%U %S'
-  { time mpirun -n "$1" "$zeepo" train --model "$work" --from-scratch --data tests/data/golden/gpt2-tiny/tokens.bin \
+  { time mpirun -n "$1" "$zeepo" train --device cpu --model "$work" --from-scratch --data tests/data/golden/gpt2-tiny/tokens.bin \
     --seq-len $seq_len --micro-batch $micro_batch --stage "$2" --steps "$3" --threads 1 --log "$work/log" \
     >"$work/output" 2>&1 || { cat "$work/output" >&2; exit 1; }; } 2>&1 | awk '{ print $1 + $2 }'
 }

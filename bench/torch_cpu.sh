@@ -25,7 +25,7 @@ steps=6
 for turn in 1 2 3; do
   "$work/venv/bin/python" bench/torch_cpu.py "$steps" >"$work/torch-$turn.json"
   build/zeepo train --model "$work/model" --from-scratch --data "$work/tokens.bin" --no-shuffle --seq-len 256 \
-    --micro-batch 4 --steps "$steps" --lr 1e-4 --log "$work/zeepo-$turn.jsonl" 2>/dev/null
+    --micro-batch 4 --steps "$steps" --lr 1e-4 --device cpu --log "$work/zeepo-$turn.jsonl" 2>/dev/null
 done
 "$work/venv/bin/python" - "$work" <<'END'
 import json, sys
