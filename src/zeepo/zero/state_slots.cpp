@@ -28,6 +28,7 @@ void StateSlots::read(std::int64_t n, const Part& part, const Completion& after)
   Slot& to = slot(n);
   auto waits = std::exchange(to.leaving, {});
   waits.push_back(after);
+  to.from = tiers_.nvme() && part.block->in(*tiers_.nvme()) ? Place::nvme : Place::host;
   // Reads are done in order: the last one's completion stands for all.
   std::byte* memory = at(to.memory, part.at);
   to.reading = side_ == StepSide::device
@@ -37,7 +38,7 @@ void StateSlots::read(std::int64_t n, const Part& part, const Completion& after)
 
 std::byte* StateSlots::use(std::int64_t n) {
   Slot& used = slot(n);
-  tiers_.wait(used.reading, Place::nvme);
+  tiers_.wait(used.reading, used.from);
   return used.memory.data();
 }
 

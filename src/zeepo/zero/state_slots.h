@@ -50,6 +50,7 @@ class StateSlots {
   struct Slot {
     Block memory;
     Completion reading;
+    Place from = Place::host;  // where what is read lives
     std::vector<Completion> leaving;
   };
   Slot& slot(std::int64_t n) { return slots_[static_cast<std::size_t>(n) % slots_.size()]; }
