@@ -130,6 +130,7 @@ void run(Options options) {
   const double seconds_per_token = count > 1 ? result.seconds_decode / (count - 1) : 0;
   if (!options.json) {
     fmt::print("\n");
+    std::fflush(stdout);  // before what follows on stderr
     fmt::print(stderr, "{} tokens: first after {:.2f} s, then {:.1f} tokens/s\n", result.ids.size(),
                result.seconds_prefill, seconds_per_token > 0 ? 1 / seconds_per_token : 0.0);
     return;
