@@ -123,7 +123,7 @@ TEST(Usage, ErrorsExitWithTwo) {
 TEST(Usage, SizesBeyondAllMeasureAreNamed) {
   for (const std::string huge : {"1048577", "4611686018427387904", "9223372036854775807"})
     for (const std::string option : {"--micro-batch", "--grad-accum"})
-      expect_failure(zeepo_with(train({option, huge})), 2, {option + " " + huge, "at most"});
+      expect_failure(zeepo_with(train({option, huge})), 2, {fmt::format("{} {}", option, huge), "at most"});
   expect_failure(zeepo_with(train({"--seq-len", "9223372036854775807"})), 2, {"--seq-len", "128 positions"});
   expect_failure(zeepo_with(train({"--threads", "1000000"})), 2, {"--threads"});
   expect_failure(zeepo_with(generate({"--ids", "1,2", "--max-new-tokens", "9223372036854775807"})), 1,

@@ -18,7 +18,7 @@ nlohmann::ordered_json number(double value) {
 }
 
 std::string duration(double seconds) {
-  const auto total = static_cast<std::int64_t>(seconds + 0.5);
+  const auto total = std::llround(seconds);
   if (total < 60) return fmt::format("{} s", total);
   if (total < 3600) return fmt::format("{} min {:02} s", total / 60, total % 60);
   return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
