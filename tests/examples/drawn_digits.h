@@ -46,7 +46,7 @@ inline std::string draw(int digit, zeepo::RngKey key) {
       const bool inside = column >= 0 && column < 5 * kScale && row >= 0 && row < 7 * kScale;
       const auto& glyph = kFont[static_cast<std::size_t>(digit)];
       const bool on = inside && (glyph[static_cast<std::size_t>(row / kScale)] >> (4 - column / kScale) & 1) != 0;
-      const int noise = below(static_cast<std::uint64_t>(3 + pixel), 64);
+      const int noise = below(3 + static_cast<std::uint64_t>(pixel), 64);
       pixels[static_cast<std::size_t>(pixel)] = static_cast<char>(on ? ink - noise : noise);
     }
   return pixels;
