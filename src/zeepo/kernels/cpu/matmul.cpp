@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "zeepo/base/error.h"
+#include "zeepo/kernels/check_matmul.h"
 #include "zeepo/kernels/cpu/matmul_few_rows.h"
 #include "zeepo/kernels/cpu/packed_gemm.h"
 #include "zeepo/kernels/cpu/scratch.h"
@@ -175,14 +176,7 @@ class ChunkProduct {
 };
 
 Product checked(ConstView a, ConstView b, View c, const MatmulOptions& options) {
-  const bool ta = options.a == Transpose::yes, tb = options.b == Transpose::yes;
-  const std::int64_t m = ta ? a.shape[-1] : a.shape.rows(), k = ta ? a.shape.rows() : a.shape[-1];
-  const std::int64_t n = tb ? b.shape.rows() : b.shape[-1], b_k = tb ? b.shape[-1] : b.shape.rows();
-  const bool bias_fits = !options.bias || (options.bias.elements() == n && options.write == Write::overwrite);
-  if (k < 1 || k != b_k || c.shape[-1] != n || c.shape.rows() != m || !bias_fits)
-    throw Error("matmul: a {}{} times b {}{} does not give c {} (bias {}{})", a.shape.str(), ta ? "ᵀ" : "",
-                b.shape.str(), tb ? "ᵀ" : "", c.shape.str(), options.bias ? options.bias.shape.str() : "none",
-                options.write == Write::add ? ", added" : "");
+  const auto [m, n, k] = matmul_sizes(a, b, c, options);
   const std::int64_t a_width = a.shape[-1];
   const std::int64_t a_stride = options.a_stride ? options.a_stride : a_width;
   const std::int64_t c_stride = options.c_stride ? options.c_stride : n;

@@ -9,6 +9,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/device/cuda/cuda_stream.h"
+#include "zeepo/kernels/check_matmul.h"
 
 namespace zeepo {
 namespace {
@@ -126,14 +127,7 @@ Planned& planned(CudaStream& stream, const Product& p) {
 }
 
 Product checked(CudaStream& stream, ConstView a, ConstView b, View c, const MatmulOptions& options) {
-  const bool ta = options.a == Transpose::yes, tb = options.b == Transpose::yes;
-  const std::int64_t m = ta ? a.shape[-1] : a.shape.rows(), k = ta ? a.shape.rows() : a.shape[-1];
-  const std::int64_t n = tb ? b.shape.rows() : b.shape[-1], b_k = tb ? b.shape[-1] : b.shape.rows();
-  const bool bias_fits = !options.bias || (options.bias.elements() == n && options.write == Write::overwrite);
-  if (k < 1 || k != b_k || c.shape[-1] != n || c.shape.rows() != m || !bias_fits)
-    throw Error("matmul: a {}{} times b {}{} does not give c {} (bias {}{})", a.shape.str(), ta ? "ᵀ" : "",
-                b.shape.str(), tb ? "ᵀ" : "", c.shape.str(), options.bias ? options.bias.shape.str() : "none",
-                options.write == Write::add ? ", added" : "");
+  const auto [m, n, k] = matmul_sizes(a, b, c, options);
   if (a.dtype != b.dtype || a.dtype != c.dtype || (options.bias && options.bias.dtype != a.dtype))
     throw Error("matmul: a is {}, b is {}, c is {}: must be the same float type", name_of(a.dtype), name_of(b.dtype),
                 name_of(c.dtype));
@@ -153,7 +147,7 @@ Product checked(CudaStream& stream, ConstView a, ConstView b, View c, const Matm
 
 void matmul(CudaStream& stream, ConstView a, ConstView b, View c, const MatmulOptions& options) {
   if (options.a_stride || options.c_stride || options.part.whole)
-    throw Error("matmul: columns of wider matrices, and a k in parts, are not there on a GPU yet: no --tile-linear");
+    throw Error("matmul: columns of wider matrices, and a k in parts, are not there on a GPU yet");
   const Product p = checked(stream, a, b, c, options);
   if (p.m == 0 || p.n == 0) return;
   Planned& plan = planned(stream, p);
