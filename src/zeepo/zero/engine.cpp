@@ -30,13 +30,12 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
     for (const std::size_t unit : visit.units) visited[unit] = true;
   for (std::size_t u = 0; u < visited.size(); ++u)
     if (!visited[u]) always_there_.push_back(u);
-  deal_params_ = std::make_unique<Dealer>(options.placement.params);
-  deal_optimizer_ = std::make_unique<Dealer>(options.placement.optimizer);
+  Dealers deal{Dealer(options.placement.params), Dealer(options.placement.optimizer)};
   std::int64_t blocks = 0;
   for (std::size_t u = 0; u < plan_.units.size(); ++u) {
     const Unit& unit = plan_.units[u];
     UnitState& state = states_[u];
-    keep(state, unit, !visited[u] || persistent(unit));
+    keep(state, unit, !visited[u] || persistent(unit), deal);
     place_parameters(u);
     if (!state.trained) continue;
     state.first_norm_block = blocks;

@@ -166,9 +166,12 @@ class Engine final : private VisitHooks, private Leaf::Store {
 
   // Setting up.
   void check_options() const;
-  void keep(UnitState& state, const Unit& unit, bool stays);
+  struct Dealers {
+    Dealer params, optimizer;
+  };
+  void keep(UnitState& state, const Unit& unit, bool stays, Dealers& deal);
   void keep_on_device(UnitState& state);
-  void keep_pieces(UnitState& state);
+  void keep_pieces(UnitState& state, Dealer& deal);
   void keep_gradients(UnitState& state);
   bool is_below(const UnitState& state, const StatePiece& piece) const;
   void order_pieces(const std::vector<bool>& visited);
@@ -260,7 +263,6 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::map<const Leaf*, UnitPlace> places_;
   std::map<std::string, PlacedWeight> slices_;
   std::vector<std::vector<UnitSlice>> slices_of_unit_;
-  std::unique_ptr<Dealer> deal_params_, deal_optimizer_;
   std::vector<PieceRef> below_;         // all pieces below the device, in the order of the forward pass
   std::vector<std::size_t> below_end_;  // of each unit: what of `below_` is stepped before the unit is used
   std::size_t stepped_below_ = 0;       // of `below_`, in the current step; all of them when it is done
@@ -270,7 +272,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // State and weights in files on their way in and out, and what is in the buffers.
   std::array<Block, 2> weight_buffers_;
   std::array<Buffered, 2> buffered_{};
-  std::unique_ptr<StateSlots> slots_;  // where anything is in files
+  std::unique_ptr<StateSlots> slots_;  // where any piece passes through one
   std::unique_ptr<ActivationStore> activations_;
   std::int64_t parameter_count_ = 0;
   std::unique_ptr<PassPlanner> planner_;

@@ -32,10 +32,10 @@ bool Engine::persistent(const Unit& unit) const {
   return share * static_cast<double>(plan_.units.size()) <= kPersistentShare;
 }
 
-void Engine::keep(UnitState& state, const Unit& unit, bool stays) {
+void Engine::keep(UnitState& state, const Unit& unit, bool stays, Dealers& deal) {
   state.own = shard_of(unit.elements, collectives_.rank(), collectives_.size(), Unit::kAlignment);
   state.whole = {0, state.own.elements() * collectives_.size()};
-  if (!stays) state.params_place = deal_params_->next(unit.elements);
+  if (!stays) state.params_place = deal.params.next(unit.elements);
   if (state.params_place != Place::device) {
     const auto bytes = static_cast<std::size_t>(state.own.elements()) * size_of(options_.dtype);
     state.params_block = lower_->at(state.params_place).allocate(bytes, Kind::params);
@@ -51,7 +51,7 @@ void Engine::keep(UnitState& state, const Unit& unit, bool stays) {
   const bool below = !options_.placement.optimizer.on_device() || (steps_on_device() && state.params_block.defined());
   state.stepped = options_.stage == 0 && !below && !shards_params() ? state.whole : state.own;
   if (below)
-    keep_pieces(state);
+    keep_pieces(state, deal.optimizer);
   else
     keep_on_device(state);
   if (!below || steps_on_device()) keep_gradients(state);
@@ -76,10 +76,10 @@ void Engine::keep_gradients(UnitState& state) {
 }
 
 // Cut where files allow it; gradients stay with their piece.
-void Engine::keep_pieces(UnitState& state) {
+void Engine::keep_pieces(UnitState& state, Dealer& deal) {
   for (std::int64_t begin = state.own.begin; begin < state.own.end; begin += options_.piece_elements) {
     const std::int64_t end = std::min(begin + options_.piece_elements, state.own.end);
-    StatePiece piece{.extent = {begin, end}, .place = deal_optimizer_->next(end - begin)};
+    StatePiece piece{.extent = {begin, end}, .place = deal.next(end - begin)};
     piece.layout = layout(state, piece.place);
     const std::size_t bytes = piece.layout.bytes(end - begin);
     const std::size_t grads_bytes = static_cast<std::size_t>(end - begin) * size_of(grads_dtype());
