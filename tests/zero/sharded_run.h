@@ -18,6 +18,7 @@
 #include "zeepo/base/rng.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/nn/layers.h"
+#include "zeepo/ops/activation.h"
 #include "zeepo/zero/engine.h"
 #include "zeepo/zero/session.h"
 
@@ -27,6 +28,19 @@ inline constexpr std::int64_t kIn = 5, kHidden = 37, kOut = 3;
 
 inline const OptimizerOptions kPlainSgd{.type = OptimizerType::sgd, .momentum = 0, .weight_decay = 0};
 inline const OptimizerOptions kMomentumSgd{.type = OptimizerType::sgd, .momentum = 0.9f, .weight_decay = 0.1f};
+
+// One of many alike, with activations worth recomputing or keeping elsewhere.
+class GeluBlock : public Module {
+ public:
+  GeluBlock(std::int64_t in, std::int64_t out) : linear_(child<Linear>("linear", in, out)) {
+    mark_unit();
+    mark_checkpointable();
+  }
+  Tensor forward(const Tensor& x) override { return gelu(linear_(x)); }
+
+ private:
+  Linear& linear_;
+};
 
 struct ShardedRun {
   int ranks = 1;

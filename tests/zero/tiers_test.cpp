@@ -18,23 +18,11 @@ namespace {
 class Wide : public Module {
  public:
   static constexpr std::int64_t kWide = 450;
-  class Block : public Module {
-   public:
-    Block(std::int64_t in, std::int64_t out) : linear_(child<Linear>("linear", in, out)) {
-      mark_unit();
-      mark_checkpointable();
-    }
-    Tensor forward(const Tensor& x) override { return gelu(linear_(x)); }
-
-   private:
-    Linear& linear_;
-  };
-
   Wide()
-      : first_(child<Block>("first", kIn, kWide)),
-        second_(child<Block>("second", kWide, kWide)),
-        sometimes_(child<Block>("sometimes", kWide, kWide)),
-        last_(child<Block>("last", kWide, kOut)) {}
+      : first_(child<GeluBlock>("first", kIn, kWide)),
+        second_(child<GeluBlock>("second", kWide, kWide)),
+        sometimes_(child<GeluBlock>("sometimes", kWide, kWide)),
+        last_(child<GeluBlock>("last", kWide, kOut)) {}
 
   Tensor loss(const Tensor& x, const Tensor& targets, std::int64_t pass) {
     Tensor h = second_(first_(x));
@@ -43,7 +31,7 @@ class Wide : public Module {
   }
 
  private:
-  Block &first_, &second_, &sometimes_, &last_;
+  GeluBlock &first_, &second_, &sometimes_, &last_;
 };
 
 struct Case {
