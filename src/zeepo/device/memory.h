@@ -30,6 +30,8 @@ class MemoryRange {
 
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
+  // The memory, for another owner.
+  std::byte* release() { return std::exchange(data_, nullptr); }
 
  private:
   void swap(MemoryRange& other) noexcept {

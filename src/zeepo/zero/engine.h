@@ -202,7 +202,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void load_unit(std::size_t unit, const WeightSource& source, HostWeights& host);
   void write_chunk(std::size_t unit, const Extent& chunk, HostWeights& host);
   void read_part(const UnitPlace& place, std::span<float> out);
-  void read_exact(std::size_t unit, const Extent& range, const Tensor& fp32);
+  void read_exact(std::size_t unit, const Extent& range, const Tensor& fp32, std::span<float> out);
   const StatePiece* piece_of(const UnitState& state, const Extent& range) const;
   std::byte* buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes);
 
@@ -272,6 +272,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // State and weights in files on their way in and out, and what is in the buffers.
   std::array<Block, 2> weight_buffers_;
   std::array<Buffered, 2> buffered_{};
+  std::vector<std::byte> host_copy_;   // of weights on the device that are read to the host
   std::unique_ptr<StateSlots> slots_;  // where any piece passes through one
   std::unique_ptr<ActivationStore> activations_;
   std::int64_t parameter_count_ = 0;

@@ -2,6 +2,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -25,6 +26,16 @@ void in_pieces(const Extent& extent, std::int64_t origin, std::int64_t size, F&&
     f(Extent{begin, end});
     begin = end;
   }
+}
+
+// Bytes between the host and the current device, there when the call returns.
+void to_device(const void* from, const View& to) {
+  launch([&](auto& s) { copy_to_device(s, from, to.data, to.bytes()); });
+  Device::current().compute.synchronize();
+}
+void to_host(const View& from, void* to) {
+  launch([&](auto& s) { copy_to_host(s, from.data, to, from.bytes()); });
+  Device::current().compute.synchronize();
 }
 
 }  // namespace
@@ -62,7 +73,9 @@ void Engine::load(const WeightSource& source) {
 void Engine::load_unit(std::size_t u, const WeightSource& source, HostWeights& host) {
   const UnitState& state = states_[u];
   in_pieces(state.own, state.own.begin, options_.piece_elements, [&](const Extent& chunk) {
-    host.values.assign(static_cast<std::size_t>(chunk.elements()), 0.0f);
+    host.values.resize(static_cast<std::size_t>(chunk.elements()));
+    dispatch(host_stream(), [&](auto& s) { fill(s, View{host.values.data(), DType::f32, {chunk.elements()}}, 0.0f); });
+    host_stream().synchronize();
     for (const auto& [slice, place] : slices_of_unit_[u])
       in_pieces(common({place.place.offset, place.place.offset + place.elements}, chunk), 0, kPiece,
                 [&, &slice = slice, &place = place](const Extent& part) {
@@ -86,10 +99,6 @@ void Engine::write_chunk(std::size_t u, const Extent& chunk, HostWeights& host) 
   dispatch(host_stream(), [&](auto& s) { low ? write_master(s, values, {param, low}) : copy(s, values, param); });
   host_stream().synchronize();
 
-  const auto to_device = [&](const View& from, const View& to) {
-    launch([&](auto& s) { copy_to_device(s, from.data, to.data, from.bytes()); });
-    Device::current().compute.synchronize();
-  };
   // In whole pages: the buffer is zero beyond what is put there.
   std::byte* buffer = weight_buffers_[0].data();
   const auto write = [&](const Block& block, std::size_t offset, std::size_t bytes) {
@@ -97,7 +106,7 @@ void Engine::write_chunk(std::size_t u, const Extent& chunk, HostWeights& host) 
     done.wait();
   };
   if (state.params_place == Place::device) {
-    to_device(param, state.params.of(chunk).view());
+    to_device(param.data, state.params.of(chunk).view());
   } else if (state.params_place == Place::host) {
     std::memcpy(state.params_block.data() + params_offset(state, chunk), param.data, param.bytes());
   } else {
@@ -110,17 +119,23 @@ void Engine::write_chunk(std::size_t u, const Extent& chunk, HostWeights& host) 
   const std::int64_t begin = chunk.begin - piece->extent.begin;
   const auto keep = [&](std::byte* memory, const auto& move) {
     const StateViews states = piece->layout.views(memory, piece->extent.elements()).part(begin, n);
-    if (low) move(low, states.low);
-    if (piece->layout.holds_param) move(param, states.param);
+    if (low) move(low.data, states.low);
+    if (piece->layout.holds_param) move(param.data, states.param);
   };
-  const auto copy_on_host = [](const View& from, const View& to) { std::memcpy(to.data, from.data, from.bytes()); };
+  const auto clear_on_host = [&](std::byte* memory, std::size_t bytes) {  // on all cores
+    const auto words = static_cast<std::int64_t>(bytes / sizeof(float));
+    dispatch(host_stream(), [&](auto& s) { fill(s, View{memory, DType::f32, {words}}, 0.0f); });
+    std::memset(memory + bytes / sizeof(float) * sizeof(float), 0, bytes % sizeof(float));
+    host_stream().synchronize();
+  };
+  const auto copy_on_host = [](const void* from, const View& to) { std::memcpy(to.data, from, to.bytes()); };
   if (piece->place == Place::device) {
     keep(static_cast<std::byte*>(piece->device.view().data), to_device);
   } else if (piece->place == Place::host) {
-    std::memset(piece->block.data(), 0, piece->block.bytes());
+    clear_on_host(piece->block.data(), piece->block.bytes());
     keep(piece->block.data(), copy_on_host);
   } else {
-    std::memset(buffer, 0, StateSlots::whole_pages(piece->block.bytes()));
+    clear_on_host(buffer, StateSlots::whole_pages(piece->block.bytes()));
     keep(buffer, copy_on_host);
     write(piece->block, 0, piece->block.bytes());
   }
@@ -159,17 +174,21 @@ void Engine::read_part(const UnitPlace& place, std::span<float> out) {
     const std::int64_t shard = state.own.elements();
     const Extent wanted = common({first, last}, {rank * shard, (rank + 1) * shard});
     in_pieces(wanted, rank * shard, std::gcd(kPiece, options_.piece_elements), [&](const Extent& piece) {
+      const auto values =
+          out.subspan(static_cast<std::size_t>(piece.begin - first), static_cast<std::size_t>(piece.elements()));
       const Tensor fp32({piece.elements()}, DType::f32, Kind::working);
-      if (rank == collectives_.rank() && !Device::current().compute.dry()) read_exact(place.unit, piece, fp32);
+      if (rank == collectives_.rank() && !Device::current().compute.dry()) read_exact(place.unit, piece, fp32, values);
+      if (collectives_.alone()) return;
+      if (rank == collectives_.rank()) to_device(values.data(), fp32.view());
       collectives_.broadcast(fp32.view(), rank, label("weights", place.unit));
-      std::ranges::copy(fp32.to_floats(), out.begin() + (piece.begin - first));
+      to_host(fp32.view(), values.data());
     });
   }
 }
 
 // Exact values of this rank's own elements, which lie in one piece. What is not on the device is put together on the
-// host; what is in files comes into a buffer first.
-void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32) {
+// host, what is in files comes into a buffer first; `fp32` is room on the device.
+void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32, std::span<float> out) {
   const UnitState& state = states_[u];
   const StatePiece* piece = piece_of(state, range);
   const std::int64_t n = range.elements();
@@ -180,19 +199,22 @@ void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32) 
   const bool state_on_device = !piece || piece->place == Place::device;
   const bool param_on_device = holds_param ? state_on_device : state.params_place == Place::device;
   if (state_on_device && param_on_device) {
-    if (!piece) return convert(Device::current().compute, {state.params.of(range).view(), {}}, fp32.view());
-    const PieceMemory memory = on_device(state, *piece);
-    const std::int64_t begin = range.begin - piece->extent.begin;
-    return convert(Device::current().compute, {part_of(memory.param, begin, n), part_of(memory.states.low, begin, n)},
-                   fp32.view());
+    Weights weights;
+    if (piece) {
+      const PieceMemory memory = on_device(state, *piece);
+      const std::int64_t begin = range.begin - piece->extent.begin;
+      weights = {part_of(memory.param, begin, n), part_of(memory.states.low, begin, n)};
+    } else {
+      weights.param = state.params.of(range).view();
+    }
+    convert(Device::current().compute, weights, fp32.view());
+    return to_host(fp32.view(), out.data());
   }
 
-  std::vector<std::byte> from_device;
   const auto on_host = [&](const View& view) {  // of device memory
-    from_device.resize(view.bytes());
-    launch([&](auto& s) { copy_to_host(s, view.data, from_device.data(), view.bytes()); });
-    Device::current().compute.synchronize();
-    return View{from_device.data(), view.dtype, view.shape};
+    host_copy_.resize(view.bytes());
+    to_host(view, host_copy_.data());
+    return View{host_copy_.data(), view.dtype, view.shape};
   };
   StateViews states;
   if (piece) {
@@ -216,11 +238,8 @@ void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32) 
              options_.dtype,
              {n}};
   }
-  std::vector<float> values(static_cast<std::size_t>(n));
-  convert(host_stream(), {param, states.low}, {values.data(), DType::f32, {n}});
+  convert(host_stream(), {param, states.low}, {out.data(), DType::f32, {n}});
   host_stream().synchronize();
-  launch([&](auto& s) { copy_to_device(s, values.data(), fp32.view().data, fp32.view().bytes()); });
-  Device::current().compute.synchronize();
 }
 
 // A part of a block in files in one of the buffers. What was last read stays: small weights side by side are read once.
@@ -237,15 +256,25 @@ std::byte* Engine::buffered(std::size_t buffer, const Block& block, std::size_t 
 std::string Engine::weights_hash() {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(hash.get());
-  std::vector<float> values;
+  // One piece is hashed while the next is read.
+  std::array<std::vector<float>, 2> pieces;
+  std::array<Completion, 2> hashed;
+  std::size_t turn = 0;
+  Worker worker;
   for (const auto& [name, weight] : slices_) {
+    hashed[1 - turn].wait();
     XXH3_128bits_update(hash.get(), name.data(), name.size());
     in_pieces({0, weight.slice.shape.elements()}, 0, kPiece, [&, &name = name](const Extent& piece) {
+      auto& values = pieces[turn];
+      hashed[turn].wait();
       values.resize(static_cast<std::size_t>(piece.elements()));
       read(name, piece.begin, values);
-      XXH3_128bits_update(hash.get(), values.data(), values.size() * sizeof(float));
+      hashed[turn] = worker.run(
+          [&hash, &values] { XXH3_128bits_update(hash.get(), values.data(), values.size() * sizeof(float)); });
+      turn = 1 - turn;
     });
   }
+  hashed[1 - turn].wait();
   const auto digest = XXH3_128bits_digest(hash.get());
   return fmt::format("{:016x}{:016x}", digest.high64, digest.low64);
 }
