@@ -8,6 +8,7 @@
 #include "zeepo/device/worker.h"
 #include "zeepo/kernels/optimizer.h"
 #include "zeepo/tensor/tensor.h"
+#include "zeepo/zero/collectives.h"
 #include "zeepo/zero/shard.h"
 
 namespace zeepo {
@@ -75,10 +76,10 @@ struct UnitState {
 
   Tensor gathered;       // all parameters, while they are here; the kept ones themselves where kept whole
   Completion arriving;   // of this rank's shard of `gathered`, from below
-  Completion gathering;  // of `gathered`
+  Collecting gathering;  // of `gathered`
   std::vector<Completion> parameters_written;  // below the device, or from there to `params`
   Tensor pending;                              // gradients of this micro-step, not yet reduced
-  Completion grads_gathering;                  // of all of `grads`, where every rank steps all of them
+  Collecting grads_gathering;                  // of all of `grads`, where every rank steps all of them
   int open_visits = 0;                         // forward visits whose backward visit is to come
   bool reduced = false;                        // in this micro-step
 

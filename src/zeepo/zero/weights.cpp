@@ -48,7 +48,7 @@ void Engine::load(const WeightSource& source) {
   for (std::size_t u = 0; u < states_.size(); ++u) {
     UnitState& state = states_[u];
     const auto gather = [&](ConstView own, View all) {
-      Completion done = collectives_.all_gather(own, all, label("first weights", u));
+      Collecting done = collectives_.all_gather(own, all, label("first weights", u));
       collectives_.wait(done);
     };
     if (state.params_whole()) gather(state.params.of(state.own).view(), state.params.tensor.view());
