@@ -4,7 +4,8 @@
 // Nothing is sent in a dry pass or by a rank alone. What a job works on must live until its Collecting has been waited
 // for, on the compute thread: so memory comes and goes at the same places of every pass. A job starts when the compute
 // stream has come as far as when it was given; the stream goes on, after the wait, when the job is done. Where NCCL
-// carries it the host itself waits only until it is queued.
+// carries it the host itself waits only until it is queued, and a gather may overtake a reduction: what needs the
+// result of another is given after the wait for it.
 #pragma once
 
 #include <cstdint>

@@ -121,7 +121,7 @@ void Engine::await(std::size_t u) {
 
 void Engine::release(std::size_t u) {
   UnitState& state = states_[u];
-  if (state.params_whole() || !state.gathered.defined()) return;
+  if (state.params_whole || !state.gathered.defined()) return;
   state.arriving.wait();
   collectives_.wait(state.gathering);
   show(u, false);

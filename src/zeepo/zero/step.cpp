@@ -125,7 +125,7 @@ Engine::PieceMemory Engine::on_device(const UnitState& state, const StatePiece& 
 // Stages 0 to 2 keep parameters whole: what other ranks have stepped comes from them.
 void Engine::regather(std::size_t u) {
   UnitState& state = states_[u];
-  if (!state.params_whole() || state.stepped == state.whole || !state.trained) return;
+  if (!state.params_whole || state.stepped == state.whole || !state.trained) return;
   show(u, false);  // until they are awaited
   state.gathering = collectives_.all_gather(state.params.of(state.own).view(), state.params.tensor.view(),
                                             label("stepped parameters", u), state.parameters_written);

@@ -69,6 +69,7 @@ struct UnitState {
   FlatPart params;     // the training dtype; or, where they live below the device, ...
   Block params_block;  // ... this rank's shard of them
   Place params_place = Place::device;
+  bool params_whole = false;          // kept between uses, not gathered for them
   FlatPart grads;                     // reduced and summed over micro-steps, where all pieces are on the device
   std::vector<StatePiece> pieces;     // of `stepped`, in order
   FlatPart local_sum;                 // fp32, of this rank's micro-steps, where they are reduced last
@@ -82,8 +83,6 @@ struct UnitState {
   Collecting grads_gathering;                  // of all of `grads`, where every rank steps all of them
   int open_visits = 0;                         // forward visits whose backward visit is to come
   bool reduced = false;                        // in this micro-step
-
-  bool params_whole() const { return params.defined() && params.extent == whole; }
 };
 
 }  // namespace zeepo

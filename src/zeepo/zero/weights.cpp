@@ -51,7 +51,7 @@ void Engine::load(const WeightSource& source) {
       Collecting done = collectives_.all_gather(own, all, label("first weights", u));
       collectives_.wait(done);
     };
-    if (state.params_whole()) gather(state.params.of(state.own).view(), state.params.tensor.view());
+    if (state.params_whole) gather(state.params.of(state.own).view(), state.params.tensor.view());
     if (!state.trained || state.stepped != state.whole) continue;
     const View low = on_device(state, state.pieces[0]).states.low;
     if (state.pieces[0].layout.low()) gather(part_of(low, state.own.begin, state.own.elements()), low);

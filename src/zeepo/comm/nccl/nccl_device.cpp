@@ -79,6 +79,7 @@ Point NcclDevice::reduce_scatter(const Point& start, ConstView full, View scratc
   enter(reduce_scatter_call(size_, full, scratch, shard, label));
   scratch = {scratch.data, full.dtype, full.shape};
   return reduce_.run(start, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (shard.elements() == 0) return;
     nccl_check(ncclGroupStart());
     for (int step = 1; step < size_; ++step) {
       const int to = (rank_ + step) % size_, from = (rank_ + size_ - step) % size_;
