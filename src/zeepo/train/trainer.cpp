@@ -390,8 +390,8 @@ void Trainer::announce(const Plan& plan, EventLog& log) const {
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,
              name_of(options_.dtype), options_.steps, tokens_per_step() / options_.seq_len, options_.seq_len);
   if (options_.backend == Backend::cuda && communicator_.size() > 1)
-    fmt::print(stderr, "{} ranks, at most {} on a GPU; between them {}\n", communicator_.size(), place_.most_ranks,
-               communicator_.on_device() != nullptr ? "GPU memory is sent by NCCL" : "it passes through host memory");
+    fmt::print(stderr, "{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place_.most_ranks,
+               communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
   fmt::print(stderr, "{}", table_of(plan.peak));
 }
 
