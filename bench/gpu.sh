@@ -7,12 +7,12 @@
 #                               libraries that a GPU machine may lack, into FOLDER; runs nothing
 #   bench/gpu.sh --run FOLDER   runs the programs of such a folder
 #
-# ZEEPO_GPU_PARTS chooses what runs, by default "test memcheck racecheck bench". compute-sanitizer takes a minute or two:
-# without it on the PATH its parts are left out, and said so.
+# ZEEPO_GPU_PARTS chooses what runs, by default "test ranks memcheck racecheck bench". compute-sanitizer takes a minute or
+# two: without it, or for the ranks without mpirun, on the PATH its parts are left out, and said so.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-programs=(test_kernels_cuda bench_cuda_kernels)
-parts=${ZEEPO_GPU_PARTS:-test memcheck racecheck bench}
+programs=(test_kernels_cuda test_comm_cuda test_train_cuda zeepo bench_cuda_kernels)
+parts=${ZEEPO_GPU_PARTS:-test ranks memcheck racecheck bench}
 
 die() {
   echo "gpu.sh: $*" >&2
@@ -40,6 +40,8 @@ pack() {
     done
   done
   strip "${programs[@]/#/$folder/}"
+  mkdir -p "$folder/data/golden"
+  cp -r "$root/tests/data/golden/llama-tiny" "$folder/data/golden/"
   du -sh "$folder"
 }
 
@@ -56,7 +58,19 @@ run() {
   for part in $parts; do
     heading "$part"
     case $part in
-      test) "$folder/test_kernels_cuda" --gtest_brief=1 || status=1 ;;
+      test)
+        "$folder/test_kernels_cuda" --gtest_brief=1 || status=1
+        "$folder/test_comm_cuda" --gtest_brief=1 || status=1
+        ;;
+      ranks)
+        if command -v mpirun >/dev/null; then
+          [[ ! -d $folder/data ]] || export ZEEPO_TEST_DATA=$folder/data
+          ZEEPO_PROGRAM=$folder/zeepo ZEEPO_MPIRUN=$(command -v mpirun) "$folder/test_train_cuda" --gtest_brief=1 ||
+            status=1
+        else
+          echo "mpirun is not on the PATH: left out"
+        fi
+        ;;
       memcheck | racecheck)
         # A test asks for more memory than there is; cuBLASLt's own kernels are not ours to judge.
         tool=(compute-sanitizer --tool "$part" --error-exitcode 9)
@@ -64,12 +78,13 @@ run() {
         if [[ $part == memcheck ]]; then tool+=(--report-api-errors no); else only=-CudaMatmul.*; fi
         if command -v compute-sanitizer >/dev/null; then
           "${tool[@]}" "$folder/test_kernels_cuda" --gtest_brief=1 --gtest_filter="$only" || status=1
+          "${tool[@]}" "$folder/test_comm_cuda" --gtest_brief=1 --gtest_filter=-Nccl.* || status=1
         else
           echo "compute-sanitizer is not on the PATH: left out"
         fi
         ;;
       bench) "$folder/bench_cuda_kernels" || status=1 ;;
-      *) die "ZEEPO_GPU_PARTS: $part: must be test, memcheck, racecheck or bench" ;;
+      *) die "ZEEPO_GPU_PARTS: $part: must be test, ranks, memcheck, racecheck or bench" ;;
     esac
   done
   return $status

@@ -3,6 +3,7 @@
 
 #include "tests/comm/collective_checks.h"
 #include "tests/support/errors.h"
+#include "zeepo/comm/call.h"
 
 namespace zeepo {
 
@@ -48,6 +49,15 @@ inline void check_mismatches(Communicator& comm) {
   EXPECT_TRUE(names(text, both[0], both[1], "bf16 into fp32"));
 
   check_all_reduce(comm, stream, 3);
+
+  // Agreeing alone, with nothing sent, sees the same.
+  const auto agree = [&](std::int64_t n) {
+    Values shard(DType::f32, n, 0), full(DType::f32, n * ranks);
+    comm.agree(all_gather_call(ranks, shard.view(), full.view(), {"layer 8", 8}));
+  };
+  agree(4);
+  text = error_text([&] { agree(odd ? 5 : 4); });
+  EXPECT_TRUE(names(text, both[0], both[1], "\"layer 8\" (id 8)", "all-gather")) << text;
 }
 
 }  // namespace zeepo

@@ -22,8 +22,8 @@ TEST(Collectives, RunBesideTheComputeInTheOrderGiven) {
       const auto rank = static_cast<float>(communicator.rank());
       std::vector<float> own{rank, rank + 10}, all(6), scratch(6), sum(2);
       // The sum is of what the gather brings: it may not start before.
-      Completion gathered = collectives.all_gather(view_of(own), view_of(all), {"first", 1});
-      Completion reduced = collectives.reduce_scatter(view_of(all), view_of(scratch), view_of(sum), {"second", 2});
+      Collecting gathered = collectives.all_gather(view_of(own), view_of(all), {"first", 1});
+      Collecting reduced = collectives.reduce_scatter(view_of(all), view_of(scratch), view_of(sum), {"second", 2});
       collectives.wait(reduced);
       collectives.wait(gathered);
       EXPECT_EQ(all, (std::vector<float>{0, 10, 1, 11, 2, 12}));
@@ -56,6 +56,18 @@ TEST(Collectives, AloneOrDryNothingIsSent) {
   EXPECT_EQ(x, (std::vector<float>{1, 2}));
 }
 
+TEST(Collectives, OnAGpuThePlanHoldsWhatTheyPassThrough) {
+  ThreadsWorld world(2);
+  const auto planned = [](Communicator& communicator, Backend backend) {
+    const Session session = Session::dry(communicator, {}, backend);
+    const Collectives collectives(communicator, Collectives::Overlap::yes);
+    return session.peak(Place::host).total;
+  };
+  EXPECT_EQ(planned(world.communicator(0), Backend::cuda), static_cast<std::int64_t>(kStagingBytes));
+  EXPECT_EQ(planned(world.communicator(0), Backend::cpu), 0);
+  EXPECT_EQ(planned(alone(), Backend::cuda), 0);
+}
+
 TEST(Collectives, ThrowWhereTheyAreWaitedForWhenRanksDisagree) {
   ThreadsWorld world(2);
   std::vector<std::string> texts(2);
@@ -63,7 +75,7 @@ TEST(Collectives, ThrowWhereTheyAreWaitedForWhenRanksDisagree) {
     Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
     Collectives collectives(communicator, Collectives::Overlap::yes);
     std::vector<float> own(1), all(2);
-    Completion done = collectives.all_gather(view_of(own), view_of(all), {"unit", 4 + communicator.rank()});
+    Collecting done = collectives.all_gather(view_of(own), view_of(all), {"unit", 4 + communicator.rank()});
     texts[static_cast<std::size_t>(communicator.rank())] = error_text([&] { collectives.wait(done); });
   });
   for (const auto& text : texts) EXPECT_TRUE(names(text, "rank 1", "id 4", "id 5"));

@@ -7,6 +7,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/values.h"
+#include "zeepo/comm/gpu_place.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/comm/throttled/throttled_communicator.h"
 #include "zeepo/train/deepspeed_config.h"
@@ -18,7 +19,7 @@ namespace {
 // Texts that become values once all options are known.
 struct Texts {
   std::string optimizer = "adamw", betas = "0.9,0.95", decay = "all", schedule = "constant", reduce = "each";
-  std::string dtype, output_dtype, device, memory, prefetch = "256MiB", link;
+  std::string dtype, output_dtype, device, comm = "auto", memory, prefetch = "256MiB", link;
   std::string offload_param = "none", offload_optimizer = "none", offload_activations = "none", nvme_path;
   bool no_shuffle = false;
   std::filesystem::path config;
@@ -93,6 +94,11 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
   command.add_option("--dtype", texts.dtype,
                      "fp32, bf16 or fp16; 16-bit runs keep the fp32 weights [bf16 on a GPU, else fp32]");
   command.add_option("--device", texts.device, "cpu or cuda [cuda where there is a GPU]");
+  command
+      .add_option("--comm", texts.comm,
+                  "What carries GPU memory between ranks: nccl, mpi through host memory, or auto: nccl where it is "
+                  "built in and every rank has a GPU of its own")
+      ->capture_default_str();
   command.add_option("--memory", texts.memory,
                      "Budgets of a rank, as device=4GiB,host=16GiB,nvme=100GiB [what the machine has]");
   command
@@ -156,17 +162,36 @@ void apply_config(const CLI::App& command, const std::filesystem::path& path, co
   if (launch.rank == 0 && !config.unused.empty()) fmt::print(stderr, "zeepo: warning: {}\n", warning_of(config));
 }
 
+enum class Comm { automatic, mpi, nccl };
+
+// Null: not wanted, and GPU memory passes through the host's.
+std::unique_ptr<Communicator> nccl_over(Communicator& ranks, Comm comm, const TrainOptions& options) {
+  if (options.backend != Backend::cuda || comm == Comm::mpi) return nullptr;
+  if (comm == Comm::automatic && (ranks.size() == 1 || !has_nccl())) return nullptr;
+  const GpuPlace place = find_gpu(ranks);
+  if (place.most_ranks == 1) return make_nccl_communicator(ranks, place.gpu);
+  if (comm == Comm::nccl)
+    throw Error("train: --comm nccl: {} ranks share a GPU, and NCCL wants one for each; start fewer, or use --comm mpi",
+                place.most_ranks);
+  return nullptr;
+}
+
 // One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
-void train(const TrainOptions& options, const Launch& launch, double link_bytes_per_second) {
-  const auto communicator = make_communicator(launch);
-  if (communicator->size() == 1) return Trainer(options, *communicator).run();
-  try {
+void train(const TrainOptions& options, const Launch& launch, Comm comm, double link_bytes_per_second) {
+  const auto ranks = make_communicator(launch);
+  const auto run = [&] {
+    const auto nccl = nccl_over(*ranks, comm, options);
+    Communicator& communicator = nccl ? *nccl : *ranks;
     std::optional<ThrottledCommunicator> slow;
-    if (link_bytes_per_second > 0) slow.emplace(*communicator, link_bytes_per_second);
-    Trainer(options, slow ? *slow : *communicator).run();
-    communicator->finish();
+    if (link_bytes_per_second > 0 && ranks->size() > 1) slow.emplace(communicator, link_bytes_per_second);
+    Trainer(options, slow ? *slow : communicator).run();
+    communicator.finish();
+  };
+  if (ranks->size() == 1) return run();
+  try {
+    run();
   } catch (const std::exception& error) {
-    communicator->abort_job(error.what());
+    ranks->abort_job(error.what());
   }
 }
 
@@ -195,9 +220,15 @@ void add_train(CLI::App& program) {
     options->nvme_bytes_per_second = links.nvme;
     options->prefetch_bytes = size_option("--prefetch", texts->prefetch);
     if (texts->no_shuffle) options->order = Order::as_is;
+    const auto comm = choice_option<Comm>("train: --comm", texts->comm,
+                                          {{"auto", Comm::automatic}, {"mpi", Comm::mpi}, {"nccl", Comm::nccl}});
+    if (comm == Comm::nccl && options->backend != Backend::cuda)
+      throw UsageError("train: --comm nccl: carries GPU memory alone; use --device cuda");
+    if (comm == Comm::nccl && links.ranks > 0)
+      throw UsageError("train: --simulate-link ranks: slows what passes through host memory; use --comm mpi");
     const Launch launch = detect_launch();
     if (command->count("--config") > 0) apply_config(*command, texts->config, launch, *options);
-    train(*options, launch, links.ranks);
+    train(*options, launch, links.ranks > 0 ? Comm::mpi : comm, links.ranks);
   });
 }
 

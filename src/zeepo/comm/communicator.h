@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "zeepo/device/stream.h"
 #include "zeepo/device/view.h"
@@ -31,10 +33,14 @@ struct Label {
   std::int64_t id = 0;  // the unit's number, or another that must be the same on all ranks
 };
 
+struct Call;               // call.h
+class DeviceCommunicator;  // device_communicator.h
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
+  virtual std::string_view name() const = 0;  // "mpi"
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // full = the ranks' shards one after another, all of one size. `shard` may be this rank's part of `full` itself.
@@ -46,6 +52,15 @@ class Communicator {
   virtual void all_reduce(CpuStream& stream, View x, const Label& label) = 0;
   // x of `root` on every rank.
   virtual void broadcast(CpuStream& stream, View x, int root, const Label& label) = 0;
+
+  // Returns when all ranks have made this call, of which nothing is sent: for who sends it by other means.
+  virtual void agree(const Call& /*call*/) {}
+  // Its collectives on a GPU's memory; null where it has none, and they pass through host memory.
+  virtual DeviceCommunicator* on_device() { return nullptr; }
+  // Whether collectives may be left out, since there are no other ranks.
+  virtual bool alone() const { return size() == 1; }
+  // Why nothing more can be sent, once that is so; any thread may ask.
+  virtual std::optional<std::string> failure() const { return std::nullopt; }
 
   // Ranks on this machine, and this rank's number among them.
   virtual int local_rank() const { return rank(); }

@@ -23,4 +23,10 @@ std::unique_ptr<Communicator> make_communicator(const Launch& launch);
 // In mpi/ or no_mpi/, whichever CMake has picked.
 std::unique_ptr<Communicator> make_mpi_communicator(const Launch& launch);
 
+// In nccl/ or no_nccl/. The ranks' collectives on GPU memory by NCCL, between GPUs directly; borrows `ranks`, which
+// brings them together and carries host memory. Every rank calls it with a GPU of its own. Throws Error when this build
+// has no NCCL.
+bool has_nccl();
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& ranks, int gpu);
+
 }  // namespace zeepo

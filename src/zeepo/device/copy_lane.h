@@ -17,6 +17,9 @@ struct Point {
 };
 Point point_of(CpuStream&);
 Point point_of(CudaStream&);
+// Work that the stream is given from now on starts when the point has been reached; the host does not wait.
+void start_after(CpuStream&, const Point& point);
+void start_after(CudaStream&, const Point& point);
 
 class CopyLane {
  public:

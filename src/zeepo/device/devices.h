@@ -1,7 +1,9 @@
 // The GPUs of this machine, for who chooses where to compute. In a build without CUDA there are none.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -14,8 +16,9 @@ int cuda_devices();
 // Throw Error when there is no such GPU.
 std::unique_ptr<Stream> make_cuda_stream(int device);
 struct DeviceMemory {
-  std::string name;  // of the GPU
-  std::size_t free_bytes, all_bytes;
+  std::string name;                  // of the GPU
+  std::array<std::int32_t, 4> id{};  // of the GPU, in the whole world
+  std::size_t free_bytes = 0, all_bytes = 0;
 };
 DeviceMemory cuda_memory(int device);
 

@@ -105,8 +105,6 @@ void check_output(const std::filesystem::path& output) {
 Trainer::Trainer(TrainOptions options, Communicator& communicator)
     : options_(std::move(options)), communicator_(communicator) {
   check(options_);
-  if (options_.backend == Backend::cuda && communicator_.size() > 1)
-    throw UsageError("train: {} ranks: a GPU serves one rank yet; use --device cpu, or one rank", communicator_.size());
   config_ = configured(options_);
   if (options_.seq_len == 0) options_.seq_len = std::min(kDefaultSeqLen, config_.max_positions);
   if (options_.seq_len > config_.max_positions)
@@ -222,11 +220,11 @@ Trainer::Plan Trainer::plan_memory() {
 
 // The more of the optimizer's state can come up to the device ahead of its step, the better it hides behind the
 // backward pass: the room that the plan leaves goes to it.
-void Trainer::fill_device(Plan& plan, int gpu) {
+void Trainer::fill_device(Plan& plan) {
   const EngineOptions options = engine_options();
   if (options.step_below_on != StepSide::device || options.placement.optimizer.on_device()) return;
   constexpr std::int64_t kBytesAnElement = 12;  // at most: the weight's remainder, two moments
-  const std::int64_t room = budgets(gpu, plan)[0] - static_cast<std::int64_t>(plan.bytes[0]);
+  const std::int64_t room = budgets(plan)[0] - static_cast<std::int64_t>(plan.bytes[0]);
   const std::int64_t more = room / (options.piece_elements * kBytesAnElement);
   if (more <= 0) return;
   pieces_under_way_ += static_cast<int>(std::min<std::int64_t>(more, std::numeric_limits<int>::max() / 2));
@@ -234,9 +232,12 @@ void Trainer::fill_device(Plan& plan, int gpu) {
 }
 
 // Of each tier.
-std::array<std::int64_t, kPlaces.size()> Trainer::budgets(int gpu, const Plan& plan) const {
+std::array<std::int64_t, kPlaces.size()> Trainer::budgets(const Plan& plan) const {
   const int ranks = communicator_.local_size();
-  return {device_budget(options_.backend, gpu, options_.device_bytes, ranks),
+  // What was free before any rank took some: a GPU may be shared.
+  const bool measured = options_.backend == Backend::cuda && options_.device_bytes == 0;
+  return {measured ? gpu_budget(place_.free_bytes)
+                   : device_budget(options_.backend, place_.gpu, options_.device_bytes, ranks),
           options_.host_bytes > 0 ? options_.host_bytes : usable_memory_bytes() / ranks,
           options_.nvme_bytes > 0 ? options_.nvme_bytes
                                   : static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(Place::nvme)])};
@@ -265,12 +266,12 @@ void Trainer::run() {
   EventLog log(speaks() ? options_.log : "");
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
-  const int gpu = communicator_.local_rank();
+  if (options_.backend == Backend::cuda) place_ = find_gpu(communicator_);
   Plan plan = plan_memory();
-  fill_device(plan, gpu);
+  fill_device(plan);
   announce(plan, log);
 
-  const auto budgets = this->budgets(gpu, plan);
+  const auto budgets = this->budgets(plan);
   check_fits(plan, budgets);
   LowerTiers::Options lower = lower_options();
   std::optional<TraceFile> traced;
@@ -283,7 +284,7 @@ void Trainer::run() {
   lower.host_bytes = at_once ? planned(Place::host) : budgets[1];
   lower.nvme_bytes = planned(Place::nvme);
   Session session({.backend = options_.backend,
-                   .gpu = gpu,
+                   .gpu = place_.gpu,
                    .threads = options_.threads,
                    .device_bytes = at_once ? planned(Place::device) : budgets[0],
                    .ranks_on_node = communicator_.local_size(),
@@ -377,6 +378,7 @@ void Trainer::announce(const Plan& plan, EventLog& log) const {
                                {"steps", options_.steps},
                                {"tokens_per_step", tokens_per_step()},
                                {"world_size", communicator_.size()},
+                               {"comm", communicator_.name()},
                                {"stage", options_.stage},
                                {"samples", samples_}};
   for (const Place place : kPlaces) {
@@ -387,6 +389,9 @@ void Trainer::announce(const Plan& plan, EventLog& log) const {
   if (!speaks()) return;
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,
              name_of(options_.dtype), options_.steps, tokens_per_step() / options_.seq_len, options_.seq_len);
+  if (options_.backend == Backend::cuda && communicator_.size() > 1)
+    fmt::print(stderr, "{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place_.most_ranks,
+               communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
   fmt::print(stderr, "{}", table_of(plan.peak));
 }
 

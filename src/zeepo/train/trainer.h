@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "zeepo/comm/gpu_place.h"
 #include "zeepo/data/token_data.h"
 #include "zeepo/model/language_model.h"
 #include "zeepo/model/weight_files.h"
@@ -33,11 +34,11 @@ class Trainer {
 
   EngineOptions engine_options() const;
   LowerTiers::Options lower_options() const;
-  std::array<std::int64_t, kPlaces.size()> budgets(int gpu, const Plan& plan) const;
+  std::array<std::int64_t, kPlaces.size()> budgets(const Plan& plan) const;
   void check_fits(const Plan& plan, const std::array<std::int64_t, kPlaces.size()>& budgets) const;
   // Two steps with shapes only.
   Plan plan_memory();
-  void fill_device(Plan& plan, int gpu);
+  void fill_device(Plan& plan);
   void train(Session& session, const WeightFiles* files, EventLog& log, TraceFile* traced);
   Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
   void micro_step(Engine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step);
@@ -57,6 +58,7 @@ class Trainer {
   std::optional<TokenFile> data_;
   std::int64_t samples_ = 0;
   int pieces_under_way_ = EngineOptions{}.pieces_under_way;
+  GpuPlace place_;  // with Backend::cuda, once the run has begun
   CommBytes last_step_sent_;
   LinkBytes last_step_carried_;
 };

@@ -121,7 +121,7 @@ void Engine::await(std::size_t u) {
 
 void Engine::release(std::size_t u) {
   UnitState& state = states_[u];
-  if (state.params_whole() || !state.gathered.defined()) return;
+  if (state.params_whole || !state.gathered.defined()) return;
   state.arriving.wait();
   collectives_.wait(state.gathering);
   show(u, false);
@@ -220,7 +220,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
 // Some units may have added this micro-step's gradients to the step's sum and others not: the sum is of no use, and the
 // step starts again. Memory is free only when nothing works on it any more, so all that is on its way is waited for.
 void Engine::abandon_step() {
-  const auto outlast = [this](Completion& completion) {
+  const auto outlast = [this](Collecting& completion) {
     try {
       collectives_.wait(completion);
     } catch (const std::exception&) {  // not to hide what ended the pass: every later collective throws the same

@@ -137,7 +137,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // A reduction on its way, and the memory it works on. `sum` is of earlier micro-steps, come from below the device.
   struct Reduction {
     std::size_t unit;
-    Completion done;
+    Collecting done;
     Tensor pending, scratch, reduced, sum;
     std::vector<Completion> sum_arriving;
   };

@@ -40,9 +40,9 @@ void Engine::keep(UnitState& state, const Unit& unit, bool stays, Dealers& deal)
     const auto bytes = static_cast<std::size_t>(state.own.elements()) * size_of(options_.dtype);
     state.params_block = lower_->at(state.params_place).allocate(bytes, Kind::params);
   } else {
-    const bool whole = stays || collectives_.alone() || !shards_params();
-    state.params = zeros(whole ? state.whole : state.own, options_.dtype, Kind::params);
-    if (whole) state.gathered = state.params.tensor;
+    state.params_whole = stays || collectives_.alone() || !shards_params();
+    state.params = zeros(state.params_whole ? state.whole : state.own, options_.dtype, Kind::params);
+    if (state.params_whole) state.gathered = state.params.tensor;
   }
   state.trained = options_.use == Use::train && std::ranges::any_of(unit.parameters, [](const auto& named) {
                     return named.parameter->leaf().trainable();
@@ -173,7 +173,7 @@ PassPlanner::Options Engine::planner_options() const {
   for (const auto& visit : plan_.visits) planner.units_of_module.push_back(visit.units);
   for (const auto& state : states_) {
     const auto bytes = state.whole.elements() * static_cast<std::int64_t>(size_of(options_.dtype));
-    planner.unit_bytes.push_back(state.params_whole() ? 0 : bytes);
+    planner.unit_bytes.push_back(state.params_whole ? 0 : bytes);
   }
   return planner;
 }

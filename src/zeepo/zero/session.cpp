@@ -34,13 +34,16 @@ Communicator& alone() {
   return self;
 }
 
+std::int64_t gpu_budget(std::size_t free_bytes) {
+  // The kernels' workspace and what libraries take for themselves.
+  constexpr std::size_t kAside = std::size_t{1} << 30;
+  return static_cast<std::int64_t>(free_bytes > kAside ? free_bytes - kAside : 0);
+}
+
 std::int64_t device_budget(Backend backend, int gpu, std::int64_t wanted, int ranks_on_node) {
   if (wanted > 0) return wanted;
   if (backend != Backend::cuda) return usable_memory_bytes() / ranks_on_node;
-  // The context, the kernels' workspace and what libraries take for themselves.
-  constexpr std::size_t kAside = std::size_t{1} << 30;
-  const std::size_t free_bytes = cuda_memory(gpu).free_bytes;
-  return static_cast<std::int64_t>(free_bytes > kAside ? free_bytes - kAside : 0);
+  return gpu_budget(cuda_memory(gpu).free_bytes);
 }
 
 Session::Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory,

@@ -19,6 +19,9 @@ Communicator& alone();
 // The most bytes that a rank may use of its device's memory: `wanted`, or what there is where that is 0.
 std::int64_t device_budget(Backend backend, int gpu, std::int64_t wanted, int ranks_on_node);
 
+// The same of a GPU with this much free, or this rank's part of that.
+std::int64_t gpu_budget(std::size_t free_bytes);
+
 class Session {
  public:
   struct Options {

@@ -13,7 +13,7 @@ namespace zeepo {
 void Engine::compute_norm() {
   const std::int64_t blocks = norm_partials_.elements() / collectives_.size();
   const Tensor own = norm_partials_.part(collectives_.rank() * blocks, {blocks});
-  Completion gathered = collectives_.all_gather(own.view(), norm_partials_.view(), {"gradient norms", 0});
+  Collecting gathered = collectives_.all_gather(own.view(), norm_partials_.view(), {"gradient norms", 0});
   collectives_.wait(gathered);
   launch([&](auto& s) { finish_norm(s, norm_partials_.view(), loss_scale_.value(), options_.clip, control_.view()); });
 }
@@ -51,6 +51,7 @@ StepResult Engine::step(double lr) {
   }
   for (const std::size_t u : always_there_) await(u);
 
+  collectives_.check();  // the control has come: so has all that the step waited for
   const StepResult result{loss_.item(), host_control_[0], host_control_[2] != 0, loss_scale_.value()};
   if (result.skipped) {
     --steps_;
@@ -124,7 +125,7 @@ Engine::PieceMemory Engine::on_device(const UnitState& state, const StatePiece& 
 // Stages 0 to 2 keep parameters whole: what other ranks have stepped comes from them.
 void Engine::regather(std::size_t u) {
   UnitState& state = states_[u];
-  if (!state.params_whole() || state.stepped == state.whole || !state.trained) return;
+  if (!state.params_whole || state.stepped == state.whole || !state.trained) return;
   show(u, false);  // until they are awaited
   state.gathering = collectives_.all_gather(state.params.of(state.own).view(), state.params.tensor.view(),
                                             label("stepped parameters", u), state.parameters_written);

@@ -8,6 +8,7 @@
 #include "zeepo/device/worker.h"
 #include "zeepo/kernels/optimizer.h"
 #include "zeepo/tensor/tensor.h"
+#include "zeepo/zero/collectives.h"
 #include "zeepo/zero/shard.h"
 
 namespace zeepo {
@@ -68,6 +69,7 @@ struct UnitState {
   FlatPart params;     // the training dtype; or, where they live below the device, ...
   Block params_block;  // ... this rank's shard of them
   Place params_place = Place::device;
+  bool params_whole = false;          // kept between uses, not gathered for them
   FlatPart grads;                     // reduced and summed over micro-steps, where all pieces are on the device
   std::vector<StatePiece> pieces;     // of `stepped`, in order
   FlatPart local_sum;                 // fp32, of this rank's micro-steps, where they are reduced last
@@ -75,14 +77,12 @@ struct UnitState {
 
   Tensor gathered;       // all parameters, while they are here; the kept ones themselves where kept whole
   Completion arriving;   // of this rank's shard of `gathered`, from below
-  Completion gathering;  // of `gathered`
+  Collecting gathering;  // of `gathered`
   std::vector<Completion> parameters_written;  // below the device, or from there to `params`
   Tensor pending;                              // gradients of this micro-step, not yet reduced
-  Completion grads_gathering;                  // of all of `grads`, where every rank steps all of them
+  Collecting grads_gathering;                  // of all of `grads`, where every rank steps all of them
   int open_visits = 0;                         // forward visits whose backward visit is to come
   bool reduced = false;                        // in this micro-step
-
-  bool params_whole() const { return params.defined() && params.extent == whole; }
 };
 
 }  // namespace zeepo

@@ -59,10 +59,10 @@ void Engine::load(const WeightSource& source) {
   for (std::size_t u = 0; u < states_.size(); ++u) {
     UnitState& state = states_[u];
     const auto gather = [&](ConstView own, View all) {
-      Completion done = collectives_.all_gather(own, all, label("first weights", u));
+      Collecting done = collectives_.all_gather(own, all, label("first weights", u));
       collectives_.wait(done);
     };
-    if (state.params_whole()) gather(state.params.of(state.own).view(), state.params.tensor.view());
+    if (state.params_whole) gather(state.params.of(state.own).view(), state.params.tensor.view());
     if (!state.trained || state.stepped != state.whole) continue;
     const View low = on_device(state, state.pieces[0]).states.low;
     if (state.pieces[0].layout.low()) gather(part_of(low, state.own.begin, state.own.elements()), low);

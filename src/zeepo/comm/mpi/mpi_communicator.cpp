@@ -85,6 +85,16 @@ void MpiCommunicator::broadcast(CpuStream&, View x, int root, const Label& label
   position_.leave();
 }
 
+void MpiCommunicator::agree(const Call& call) {
+  enter(call);
+  position_.leave();
+}
+
+std::optional<std::string> MpiCommunicator::failure() const {
+  if (!heart_.failed()) return std::nullopt;
+  return heart_.failure();
+}
+
 void MpiCommunicator::finish() {
   const Call call{};
   enter(call);

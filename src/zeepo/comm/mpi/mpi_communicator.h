@@ -21,6 +21,7 @@ class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator();
 
+  std::string_view name() const override { return "mpi"; }
   int rank() const override { return world_.rank(); }
   int size() const override { return world_.size(); }
   int local_rank() const override { return world_.local_rank(); }
@@ -29,6 +30,8 @@ class MpiCommunicator final : public Communicator {
   void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) override;
   void all_reduce(CpuStream& stream, View x, const Label& label) override;
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
+  void agree(const Call& call) override;
+  std::optional<std::string> failure() const override;
   void set_progress_timeout(double seconds) override { timeout_seconds_ = seconds; }
   void finish() override;  // from the thread that made it
   [[noreturn]] void abort_job(const std::string& message) override;

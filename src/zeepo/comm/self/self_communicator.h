@@ -7,6 +7,7 @@ namespace zeepo {
 
 class SelfCommunicator final : public Communicator {
  public:
+  std::string_view name() const override { return "self"; }
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;

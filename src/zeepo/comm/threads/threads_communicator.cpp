@@ -49,6 +49,10 @@ void ThreadsCommunicator::broadcast(CpuStream&, View x, int root, const Label& l
   world_.meet(rank_, call, x, [&] { copy(world_.posted_view(root), x); });
 }
 
+void ThreadsCommunicator::agree(const Call& call) {
+  world_.meet(rank_, call, {}, [] {});
+}
+
 void ThreadsCommunicator::finish() {
   world_.meet(rank_, {}, {}, [] {});
 }

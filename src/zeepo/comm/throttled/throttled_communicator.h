@@ -16,6 +16,7 @@ class ThrottledCommunicator final : public Communicator {
   // Throws Error unless the rate is more than 0.
   ThrottledCommunicator(Communicator& inner, double bytes_per_second);
 
+  std::string_view name() const override { return inner_.name(); }
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
   int local_rank() const override { return inner_.local_rank(); }
@@ -24,6 +25,8 @@ class ThrottledCommunicator final : public Communicator {
   void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) override;
   void all_reduce(CpuStream& stream, View x, const Label& label) override;
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
+  void agree(const Call& call) override { inner_.agree(call); }
+  std::optional<std::string> failure() const override { return inner_.failure(); }
   void set_progress_timeout(double seconds) override { inner_.set_progress_timeout(seconds); }
   void finish() override { inner_.finish(); }
   [[noreturn]] void abort_job(const std::string& message) override;

@@ -14,6 +14,7 @@ class CpuLane final : public CopyLane {
 }  // namespace
 
 Point point_of(CpuStream&) { return {}; }
+void start_after(CpuStream&, const Point&) {}  // all that a CPU does is done when the point is taken
 std::unique_ptr<CopyLane> make_copy_lane(CpuStream&) { return std::make_unique<CpuLane>(); }
 
 }  // namespace zeepo

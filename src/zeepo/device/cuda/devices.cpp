@@ -1,5 +1,7 @@
 #include "zeepo/device/devices.h"
 
+#include <cstring>
+
 #include "zeepo/device/cuda/cuda_stream.h"
 
 namespace zeepo {
@@ -21,7 +23,9 @@ DeviceMemory cuda_memory(int device) {
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, device));
   cuda_check(cudaSetDevice(device));
-  DeviceMemory memory{properties.name, 0, 0};
+  DeviceMemory memory{.name = properties.name};
+  static_assert(sizeof memory.id == sizeof properties.uuid);
+  std::memcpy(memory.id.data(), &properties.uuid, sizeof memory.id);
   cuda_check(cudaMemGetInfo(&memory.free_bytes, &memory.all_bytes));
   return memory;
 }

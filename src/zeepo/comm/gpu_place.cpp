@@ -1,0 +1,50 @@
+#include "zeepo/comm/gpu_place.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "zeepo/base/error.h"
+#include "zeepo/device/devices.h"
+
+namespace zeepo {
+namespace {
+
+using Words = std::array<std::int32_t, 4>;
+
+// Every rank's words; returns when all have come.
+std::vector<Words> gather(Communicator& communicator, const Words& own, const char* what) {
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  const int ranks = communicator.size();
+  const auto words = static_cast<std::int64_t>(own.size());
+  std::vector<Words> all(static_cast<std::size_t>(ranks));
+  communicator.all_gather(stream, ConstView{own.data(), DType::i32, {words}},
+                          View{all.data(), DType::i32, {ranks * words}}, {what, 0});
+  return all;
+}
+
+}  // namespace
+
+GpuPlace find_gpu(Communicator& communicator) {
+  const int gpus = cuda_devices();
+  if (gpus == 0)
+    throw Error("rank {}: sees no GPU that CUDA can use; see nvidia-smi, or use --device cpu", communicator.rank());
+  GpuPlace place{.gpu = communicator.local_rank() % gpus};
+  const auto ids = gather(communicator, cuda_memory(place.gpu).id, "GPUs");
+  // Every rank is known to the driver now, which has set aside what it wants for each.
+  constexpr std::size_t kUnit = std::size_t{1} << 20;
+  const auto free_units = static_cast<std::int32_t>(cuda_memory(place.gpu).free_bytes / kUnit);
+  const auto free = gather(communicator, {free_units}, "free GPU memory");
+  const Words& own = ids[static_cast<std::size_t>(communicator.rank())];
+  std::int32_t least = free_units;
+  for (std::size_t rank = 0; rank < ids.size(); ++rank)
+    if (ids[rank] == own) least = std::min(least, free[rank][0]);
+  const auto ranks_on = [&](const Words& id) { return static_cast<int>(std::ranges::count(ids, id)); };
+  place.ranks = ranks_on(own);
+  for (const Words& id : ids) place.most_ranks = std::max(place.most_ranks, ranks_on(id));
+  place.free_bytes = static_cast<std::size_t>(least) * kUnit / static_cast<std::size_t>(place.ranks);
+  return place;
+}
+
+}  // namespace zeepo

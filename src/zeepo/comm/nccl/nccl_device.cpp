@@ -1,0 +1,161 @@
+#include "zeepo/comm/nccl/nccl_device.h"
+
+#include <chrono>
+
+#include "zeepo/comm/call.h"
+#include "zeepo/comm/cuda/rank_sum.h"
+#include "zeepo/comm/nccl/nccl_check.h"
+#include "zeepo/comm/rank_sum.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::int64_t kMostReduced = 1024;  // elements of an all-reduce: it is for a loss or a norm
+constexpr auto kLook = std::chrono::milliseconds(100);
+
+void* allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  cuda_check(cudaMalloc(&memory, bytes));
+  return memory;
+}
+
+}  // namespace
+
+NcclDevice::NcclDevice(Communicator& ranks, int gpu)
+    : ranks_(ranks),
+      rank_(ranks.rank()),
+      size_(ranks.size()),
+      gpu_(gpu),
+      current_(gpu),
+      gather_(ranks, "gathers"),
+      reduce_(ranks, "reductions"),
+      gathered_(allocate(static_cast<std::size_t>(kMostReduced * size_) * sizeof(float))),
+      watcher_([this] { watch(); }) {
+  try {
+    warm_up();
+  } catch (...) {
+    stop_watching();
+    throw;
+  }
+}
+
+NcclDevice::~NcclDevice() { stop_watching(); }
+
+// NCCL connects the ranks, and takes memory for it, when they first send: now, before anyone plans with what is free.
+void NcclDevice::warm_up() {
+  float* memory = static_cast<float*>(gathered_.get());
+  const View full{memory, DType::f32, {size_}}, scratch{memory + size_, DType::f32, {size_}};
+  cuda_check(cudaMemset(memory, 0, 2 * full.bytes()));
+  cuda_check(cudaDeviceSynchronize());
+  const Label label{"first contact", 0};
+  for (const Point& done :
+       {all_gather({}, part_of(ConstView(full), rank_, size_), full, label), broadcast({}, full, 0, label),
+        reduce_scatter({}, full, scratch, part_of(full, rank_, size_), label)})
+    cuda_check(cudaEventSynchronize(static_cast<cudaEvent_t>(done.event.get())));
+  check();
+}
+
+void NcclDevice::close() {
+  stop_watching();
+  cuda_check(cudaSetDevice(gpu_));
+  gather_.close();
+  reduce_.close();
+}
+
+void NcclDevice::enter(const Call& call) {
+  check();
+  cuda_check(cudaSetDevice(gpu_));  // of this thread
+  ranks_.agree(call);
+}
+
+Point NcclDevice::all_gather(const Point& start, ConstView shard, View full, const Label& label) {
+  enter(all_gather_call(size_, shard, full, label));
+  return gather_.run(start, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (shard.bytes() > 0) nccl_check(ncclAllGather(shard.data, full.data, shard.bytes(), ncclUint8, comm, stream));
+  });
+}
+
+Point NcclDevice::reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label) {
+  enter(reduce_scatter_call(size_, full, scratch, shard, label));
+  scratch = {scratch.data, full.dtype, full.shape};
+  return reduce_.run(start, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (shard.elements() == 0) return;
+    nccl_check(ncclGroupStart());
+    for (int step = 1; step < size_; ++step) {
+      const int to = (rank_ + step) % size_, from = (rank_ + size_ - step) % size_;
+      const ConstView out = part_of(full, to, size_);
+      const View in = part_of(scratch, from, size_);
+      nccl_check(ncclSend(out.data, out.bytes(), ncclUint8, to, comm, stream));
+      nccl_check(ncclRecv(in.data, in.bytes(), ncclUint8, from, comm, stream));
+    }
+    nccl_check(ncclGroupEnd());
+    sum_in_rank_order(stream, scratch, full, rank_, size_, shard);
+  });
+}
+
+Point NcclDevice::all_reduce(const Point& start, View x, const Label& label) {
+  const Call call = all_reduce_call(x, label);
+  if (x.elements() > kMostReduced)
+    throw Error("all-reduce of {}: {} elements: must be at most {}", label.what, x.elements(), kMostReduced);
+  enter(call);
+  const ConstView parts{gathered_.get(), DType::f32, {x.elements() * size_}};
+  return gather_.run(start, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (x.elements() == 0) return;
+    nccl_check(ncclAllGather(x.data, gathered_.get(), x.bytes(), ncclUint8, comm, stream));
+    sum_in_rank_order(stream, parts, parts, rank_, size_, x);
+  });
+}
+
+Point NcclDevice::broadcast(const Point& start, View x, int root, const Label& label) {
+  enter(broadcast_call(size_, x, root, label));
+  return gather_.run(start, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (x.bytes() > 0) nccl_check(ncclBroadcast(x.data, x.data, x.bytes(), ncclUint8, root, comm, stream));
+  });
+}
+
+void NcclDevice::check() const {
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw Error("{}", *failure_);
+}
+
+void NcclDevice::watch() {
+  const auto found = [this]() -> std::optional<std::string> {
+    if (auto failure = ranks_.failure()) return failure;
+    for (NcclLane* lane : {&gather_, &reduce_})
+      if (auto failure = lane->async_error()) return failure;
+    return std::nullopt;
+  };
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kLook, [this] { return stopping_; })) {
+    lock.unlock();
+    std::optional<std::string> failure;
+    try {
+      failure = found();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    if (failure) return fail(*failure);
+    lock.lock();
+  }
+}
+
+void NcclDevice::fail(const std::string& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = message;
+  }
+  (void)cudaSetDevice(gpu_);  // of this thread; abort does without
+  gather_.abort();
+  reduce_.abort();
+}
+
+void NcclDevice::stop_watching() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (watcher_.joinable()) watcher_.join();
+}
+
+}  // namespace zeepo

@@ -1,0 +1,58 @@
+// Collectives between GPUs by NCCL: gathers on one stream, reductions on another, both beside the compute.
+//
+// A call returns when it is queued on every rank: they first agree on what it is, over the host, so that ranks which
+// differ get an Error and none waits inside of a kernel for one that never comes. A reduction is an exchange of parts
+// and the sum in rank order that all backends take. A thread watches: when NCCL reports an error, or a rank has failed,
+// it ends what runs on the GPU, and check() says why.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "zeepo/comm/device_communicator.h"
+#include "zeepo/comm/nccl/nccl_lane.h"
+#include "zeepo/device/memory.h"
+
+namespace zeepo {
+
+class NcclDevice final : public DeviceCommunicator {
+ public:
+  // Borrows `ranks`. Takes what NCCL wants of the GPU's memory at once.
+  NcclDevice(Communicator& ranks, int gpu);
+  ~NcclDevice() override;
+
+  Point all_gather(const Point& start, ConstView shard, View full, const Label& label) override;
+  Point reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label) override;
+  Point all_reduce(const Point& start, View x, const Label& label) override;
+  Point broadcast(const Point& start, View x, int root, const Label& label) override;
+  void check() const override;
+  // The clean end, on every rank.
+  void close();
+
+ private:
+  void warm_up();
+  void enter(const Call& call);
+  void watch();
+  void stop_watching();
+  void fail(const std::string& message);
+
+  Communicator& ranks_;
+  int rank_, size_, gpu_;
+  // Set first, as they are made in order.
+  struct OnGpu {
+    explicit OnGpu(int gpu) { cuda_check(cudaSetDevice(gpu)); }
+  } current_;
+  NcclLane gather_, reduce_;
+  std::unique_ptr<void, Destroy<void*, cudaFree>> gathered_;  // all_reduce's parts
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::string> failure_;
+  bool stopping_ = false;
+  std::thread watcher_;
+};
+
+}  // namespace zeepo

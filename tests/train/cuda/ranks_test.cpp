@@ -1,0 +1,285 @@
+// Several ranks on GPUs, one of which may serve them all: as threads over the whole grid, and under mpirun.
+//
+// ZEEPO_PROGRAM, ZEEPO_MPIRUN and ZEEPO_TEST_DATA in the environment say where these are on a machine other than the
+// one that built the test.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "tests/support/errors.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_directory.h"
+#include "zeepo/base/file.h"
+#include "zeepo/comm/launch.h"
+#include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/device/devices.h"
+#include "zeepo/train/trainer.h"
+
+namespace zeepo {
+namespace {
+
+// For mpirun: ranks may outnumber the cores, and tests may run as root.
+[[maybe_unused]] const bool environment_set = [] {
+  for (const char* name :
+       {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"})
+    ::setenv(name, "1", 1);
+  return ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1) == 0;
+}();
+
+using Json = nlohmann::json;
+
+std::string from_environment(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+std::filesystem::path model() {
+  return std::filesystem::path(from_environment("ZEEPO_TEST_DATA", ZEEPO_TEST_DATA)) / "golden" / "llama-tiny";
+}
+std::string program() { return from_environment("ZEEPO_PROGRAM", ZEEPO_PROGRAM); }
+std::string mpirun() { return from_environment("ZEEPO_MPIRUN", ZEEPO_MPIRUN); }
+
+struct Job {
+  int ranks = 1, stage = 0;
+  DType dtype = DType::f32;
+  std::int64_t accumulation = 1;
+  Backend backend = Backend::cuda;
+  const char *param = "none", *optimizer = "none", *activations = "none";
+  std::string text() const {
+    return fmt::format("{} ranks, stage {}, {}, {} micro-steps, offload {} {} {}", ranks, stage, name_of(dtype),
+                       accumulation, param, optimizer, activations);
+  }
+};
+
+struct Record {
+  std::vector<double> losses, norms;
+  std::string hash, comm;
+  std::vector<Json> ranks;
+};
+
+class RanksOnGpus : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kSteps = 6;
+
+  std::filesystem::path log() const { return directory_.path() / "log.jsonl"; }
+  Record logged() const {
+    std::istringstream lines(read_text(log()));
+    Record record;
+    for (std::string line; std::getline(lines, line);) {
+      const Json event = Json::parse(line);
+      if (event.at("event") == "plan") {
+        record.comm = event.at("comm");
+      } else if (event.at("event") == "step") {
+        record.losses.push_back(event.at("loss"));
+        record.norms.push_back(event.at("grad_norm"));
+      } else if (event.at("event") == "summary") {
+        record.hash = event.at("weights_hash");
+        for (const auto& rank : event.at("ranks")) record.ranks.push_back(rank);
+      }
+    }
+    return record;
+  }
+
+  Record as_threads(const Job& job) const {
+    const auto place = [](std::string_view text) { return text == "host" ? Place::host : Place::device; };
+    TrainOptions options;
+    options.model = model();
+    options.data = model() / "tokens.bin";
+    options.seq_len = 48;
+    options.grad_accum = job.accumulation;
+    options.steps = kSteps;
+    options.order = Order::as_is;
+    options.threads = 1;
+    options.schedule.lr = 2e-3;
+    options.optimizer.eps = 1e-6f;
+    options.backend = job.backend;
+    options.dtype = job.dtype;
+    options.stage = job.stage;
+    options.placement.params = Shares::all_in(place(job.param));
+    options.placement.optimizer = Shares::all_in(place(job.optimizer));
+    options.placement.activations = place(job.activations);
+    options.activation_checkpointing = options.placement.activations != Place::device;
+    options.log = log();
+    testing::internal::CaptureStderr();
+    ThreadsWorld world(job.ranks);
+    run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
+    testing::internal::GetCapturedStderr();
+    return logged();
+  }
+
+  std::vector<std::string> arguments(const Job& job, std::int64_t steps) const {
+    return {"-n",
+            std::to_string(job.ranks),
+            program(),
+            "train",
+            "--model",
+            model(),
+            "--data",
+            model() / "tokens.bin",
+            "--seq-len",
+            "48",
+            "--grad-accum",
+            std::to_string(job.accumulation),
+            "--steps",
+            std::to_string(steps),
+            "--no-shuffle",
+            "--threads",
+            "1",
+            "--lr",
+            "2e-3",
+            "--eps",
+            "1e-6",
+            "--device",
+            job.backend == Backend::cuda ? "cuda" : "cpu",
+            "--dtype",
+            std::string(name_of(job.dtype)),
+            "--stage",
+            std::to_string(job.stage),
+            "--offload-param",
+            job.param,
+            "--offload-optimizer",
+            job.optimizer,
+            "--log",
+            log()};
+  }
+
+  Record as_processes(const Job& job, const std::string& comm = "auto") const {
+    auto all = arguments(job, kSteps);
+    all.insert(all.end(), {"--comm", comm});
+    const auto finished = run_program(mpirun(), all);
+    EXPECT_EQ(finished.code, 0) << job.text() << "\n" << finished.err;
+    return logged();
+  }
+
+  static void expect_same(const Record& got, const Record& expected, const Job& job) {
+    EXPECT_EQ(got.losses.size(), static_cast<std::size_t>(kSteps)) << job.text();
+    EXPECT_EQ(got.losses, expected.losses) << job.text();
+    EXPECT_EQ(got.norms, expected.norms) << job.text();
+    EXPECT_EQ(got.hash, expected.hash) << job.text();
+    EXPECT_EQ(got.ranks.size(), static_cast<std::size_t>(job.ranks)) << job.text();
+  }
+
+  // Every stage and placement gives the same bits, near those of ranks on CPUs.
+  void expect_one_result(int ranks, DType dtype, std::int64_t accumulation) const {
+    const Job first{.ranks = ranks, .dtype = dtype, .accumulation = accumulation};
+    const Record expected = as_threads(first);
+    expect_same(expected, expected, first);
+    for (const int stage : {1, 2, 3}) {
+      Job job = first;
+      job.stage = stage;
+      expect_same(as_threads(job), expected, job);
+    }
+    for (const int stage : {0, 3}) {
+      Job job = first;
+      job.stage = stage;
+      job.optimizer = "host";
+      expect_same(as_threads(job), expected, job);
+      job.param = job.activations = "host";
+      expect_same(as_threads(job), expected, job);
+    }
+    Job cpu = first;
+    cpu.backend = Backend::cpu;
+    const Record there = as_threads(cpu);
+    ASSERT_EQ(there.losses.size(), expected.losses.size());
+    const double tolerance = dtype == DType::f32 ? 1e-5 : 1e-2;
+    for (std::size_t i = 0; i < there.losses.size(); ++i)
+      EXPECT_NEAR(expected.losses[i], there.losses[i], tolerance * there.losses[i]) << first.text() << ", step " << i;
+  }
+
+ private:
+  const TestDirectory directory_;
+};
+
+TEST_F(RanksOnGpus, TwoRanksGiveTheSameBitsAtEveryStage) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t accumulation : {1, 2}) expect_one_result(2, dtype, accumulation);
+}
+
+TEST_F(RanksOnGpus, ThreeRanksGiveTheSameBitsAtEveryStage) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t accumulation : {1, 2}) expect_one_result(3, dtype, accumulation);
+}
+
+TEST_F(RanksOnGpus, ProcessesGiveTheBitsOfThreads) {
+  for (const Job& job : {Job{.ranks = 2, .stage = 3, .dtype = DType::bf16}, Job{.ranks = 3, .stage = 1},
+                         Job{.ranks = 2, .stage = 2, .accumulation = 2, .optimizer = "host"}}) {
+    const Record processes = as_processes(job, "mpi");
+    EXPECT_EQ(processes.comm, "mpi");
+    expect_same(processes, as_threads(job), job);
+  }
+}
+
+TEST_F(RanksOnGpus, TheBytesSentAreThoseOfCpus) {
+  for (const int stage : {0, 3}) {
+    const Job job{.ranks = 2, .stage = stage};
+    Job cpu = job;
+    cpu.backend = Backend::cpu;
+    const Record here = as_threads(job), there = as_threads(cpu);
+    ASSERT_EQ(here.ranks.size(), there.ranks.size());
+    for (std::size_t rank = 0; rank < here.ranks.size(); ++rank)
+      EXPECT_EQ(here.ranks[rank].at("comm_bytes"), there.ranks[rank].at("comm_bytes")) << job.text();
+  }
+}
+
+TEST_F(RanksOnGpus, NcclAloneGivesTheBitsOfOneRank) {
+  if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const int stage : {0, 3}) {
+      const Job job{.ranks = 1, .stage = stage, .dtype = dtype, .accumulation = stage == 0 ? 1 : 2};
+      const Record nccl = as_processes(job, "nccl"), self = as_processes(job, "auto");
+      EXPECT_EQ(nccl.comm, "nccl");
+      EXPECT_EQ(self.comm, "self");
+      expect_same(nccl, self, job);
+    }
+}
+
+TEST_F(RanksOnGpus, NcclWantsAGpuForEachRank) {
+  if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
+  auto all = arguments({.ranks = 2 * cuda_devices()}, 1);
+  all.insert(all.end(), {"--comm", "nccl"});
+  const auto finished = run_program(mpirun(), all);
+  EXPECT_NE(finished.code, 0);
+  EXPECT_TRUE(names(finished.err, "--comm nccl", "2 ranks share a GPU", "--comm mpi")) << finished.err;
+}
+
+// The process that mpirun has started as this rank; 0: none.
+pid_t find_rank(int rank) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string environment = whole_file(entry.path() / "environ"),
+                      command = whole_file(entry.path() / "cmdline");
+    if (!command.starts_with(program())) continue;
+    if (environment.find(fmt::format("OMPI_COMM_WORLD_RANK={}{}", rank, '\0')) != std::string::npos)
+      return static_cast<pid_t>(std::stol(name));
+  }
+  return 0;
+}
+
+TEST_F(RanksOnGpus, AKilledRankEndsTheJob) {
+  const Job job{.ranks = 2, .stage = 3};
+  std::atomic<bool> ended = false;
+  Finished finished;
+  std::thread runner([&] {
+    finished = run_program(mpirun(), arguments(job, 20'000));
+    ended = true;
+  });
+  while (!ended && whole_file(log()).find("\"event\":\"step\"") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const pid_t victim = find_rank(1);
+  EXPECT_TRUE(victim > 0 && ::kill(victim, SIGKILL) == 0);
+  runner.join();  // CTest's limit is the limit
+  EXPECT_NE(finished.code, 0);
+  EXPECT_TRUE(names(finished.err, "rank 1")) << finished.err;
+}
+
+}  // namespace
+}  // namespace zeepo
