@@ -9,11 +9,12 @@ using namespace cuda;
 
 // The order of kernels/cpu/gradient_norm.cpp: 64 chains in fp64, chain j of elements j, j + 64, ..., then a tree. A
 // thread has N neighbouring chains, 64/N threads a block of the norm: many threads, since a chain is slow.
-constexpr int kChains = 64, kThreads = 128, kAhead = 8;
+constexpr int kChains = 64, kThreads = 128;
 
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads) sum_squares_kernel(const T* x, std::int64_t n, float* partials) {
   constexpr int kThreadsEach = kChains / N, kBlocks = kThreads / kThreadsEach;
+  constexpr int kAhead = 128 / (N * sizeof(T));  // 128 bytes a thread: there are few threads
   __shared__ double chains[kBlocks][kChains];
   const unsigned own = threadIdx.x / kThreadsEach, first = threadIdx.x % kThreadsEach * N;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kBlocks + own;
