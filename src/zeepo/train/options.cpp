@@ -47,9 +47,6 @@ void check(const TrainOptions& options) {
     throw UsageError("train: --reduce last: works with --stage 0 and 1, not with {}", options.stage);
   at_least("--blocks-per-unit", options.blocks_per_unit, 1);
   in_sizes("--tile-linear", options.linear_tiles);
-  if (options.linear_tiles > 1 && options.backend == Backend::cuda)
-    throw UsageError("train: --tile-linear {}: linear layers run whole on a GPU yet; leave it out, or use --device cpu",
-                     options.linear_tiles);
   not_negative("--timeout", options.timeout_seconds);
   at_least("--warmup", options.schedule.warmup, 0);
   not_negative("--lr", options.schedule.lr);
