@@ -17,7 +17,7 @@ namespace zeepo {
 namespace {
 
 constexpr int kCandidates = 16;
-constexpr float kMillisecondsEach = 20;  // to settle, and again to be timed: products run into the GPU's power limit
+constexpr float kMillisecondsEach = 20;  // to settle, and again to be timed: rates fall under load that lasts
 
 struct Product {
   std::string name;

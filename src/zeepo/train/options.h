@@ -9,8 +9,8 @@
 
 #include "zeepo/data/sampler.h"
 #include "zeepo/memory/lower_tiers.h"
-#include "zeepo/optim/schedule.h"
 #include "zeepo/ops/linear.h"
+#include "zeepo/optim/schedule.h"
 #include "zeepo/zero/engine.h"
 
 namespace zeepo {

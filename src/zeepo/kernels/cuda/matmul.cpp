@@ -62,9 +62,9 @@ T config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttribut
   return value;
 }
 
-// Which of cuBLASLt's candidates, best first by its own model, to take. That model leaves out the GPU's power limit,
-// into which products run: where k is short, Hopper kernels with tiles of about 128 × 128, whose warpgroups take turns
-// at writing results, are up to 22% faster than the first one (bench_cuda_matmul_algorithms; against tiles of 192 × 192
+// Which of cuBLASLt's candidates, best first by its own model, to take. Under load that lasts the GPU is slower than
+// that model thinks: where k is short, Hopper kernels with tiles of about 128 × 128, whose warpgroups take turns at
+// writing results, are then up to 22% faster than the first one (bench_cuda_matmul_algorithms; than tiles of 192 × 192
 // with the shortest k only). All candidates that do not split k add along it in the same order: the same bits.
 std::size_t choose(const Product& p, std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
   constexpr std::int64_t kShort = 4096, kShortest = 2048;
