@@ -24,6 +24,7 @@ CLASSES = [
     ("cross entropy", r"cross_entropy"),
     ("bias gradient", r"sum_rows"),
     ("second pass of sums", r"add_partials"),
+    ("quantising to 8 bits", r"largest_kernel|quantise"),
     ("embedding", r"embed|equal_ids|cub::|count_up"),
     ("weights' step", r"AdamStep|SgdStep"),
     ("gradient norm", r"sum_squares|finish_norm"),
