@@ -181,6 +181,7 @@ TEST(Trainer, WhatIsWrongIsSaidBeforeAnyWork) {
   EXPECT_TRUE(names(with([](auto& o) { o.schedule.lr = std::nan(""); }), "--lr nan"));
   EXPECT_TRUE(names(with([](auto& o) { o.optimizer.beta2 = 1; }), "--betas 1"));
   EXPECT_TRUE(names(with([](auto& o) { o.dropout = 1.0f; }), "--dropout 1"));
+  EXPECT_TRUE(names(with([](auto& o) { o.products = Products::fp8; }), "--matmul-dtype fp8", "--device cuda"));
   EXPECT_TRUE(names(with([](auto& o) { o.data = "nowhere.bin"; }), "nowhere.bin"));
   EXPECT_TRUE(names(with([](auto& o) { o.model = "nowhere"; }), "nowhere"));
 }

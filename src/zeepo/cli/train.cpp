@@ -19,7 +19,8 @@ namespace {
 // Texts that become values once all options are known.
 struct Texts {
   std::string optimizer = "adamw", betas = "0.9,0.95", decay = "all", schedule = "constant", reduce = "each";
-  std::string dtype, output_dtype, device, comm = "auto", memory, prefetch = "256MiB", link;
+  std::string products = "same", comm = "auto";
+  std::string dtype, output_dtype, device, memory, prefetch = "256MiB", link;
   std::string offload_param = "none", offload_optimizer = "none", offload_activations = "none", nvme_path;
   bool no_shuffle = false;
   std::filesystem::path config;
@@ -43,6 +44,8 @@ void parse_choices(const Texts& texts, TrainOptions& options) {
       choice_option<Decay>("train: --decay", texts.decay, {{"all", Decay::all}, {"matrices", Decay::matrices}});
   options.reduce =
       choice_option<Reduce>("train: --reduce", texts.reduce, {{"each", Reduce::each}, {"last", Reduce::last}});
+  options.products = choice_option<Products>("train: --matmul-dtype", texts.products,
+                                             {{"same", Products::as_stored}, {"fp8", Products::fp8}});
 }
 
 // What lives where.
@@ -111,6 +114,11 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
                   "Gradients over the ranks: each micro-step, or last, their local sum (stages 0 and 1)")
       ->capture_default_str();
   command.add_option("--blocks-per-unit", options.blocks_per_unit, "Transformer blocks that travel together")
+      ->capture_default_str();
+  command
+      .add_option("--matmul-dtype", texts.products,
+                  "What linear layers compute y and the gradient of their input with: same, the run's dtype, or fp8, "
+                  "8-bit floats on a GPU: faster, other rounding")
       ->capture_default_str();
   command
       .add_option("--tile-linear", options.linear_tiles,

@@ -12,6 +12,13 @@ void softmax(CudaStream&, ConstView x, View y);
 void softmax_backward(CpuStream&, ConstView y, ConstView dy, View dx);
 void softmax_backward(CudaStream&, ConstView y, ConstView dy, View dx);
 
+// How many logits at a time keep a backend busy: the head's weight is read and its gradient added to once for each
+// piece of so many, which must stay small beside any model. 128 MiB in fp32; on a GPU, whose products want thousands of
+// rows, 1 GiB in 16 bits.
+constexpr std::int64_t logits_at_a_time(Backend backend) {
+  return std::int64_t{1} << (backend == Backend::cuda ? 29 : 25);
+}
+
 // losses[i] = log(sum(exp(logits[i]))) − logits[i][targets[i]].   logits: (rows, n)   targets: int32 (rows)
 // losses: fp32 (rows). With dlogits: dlogits[i] = grad_scale · (softmax(logits[i]) − onehot(targets[i])), and it may be
 // the same memory as logits. A negative target is left out: its loss and gradient are zero.

@@ -100,9 +100,15 @@ void tile_linears(Module& model, std::int64_t count) {
   });
 }
 
+void set_products(Module& model, Products products) {
+  for_each_module(model, [&](Module& module) {
+    if (auto* linear = dynamic_cast<Linear*>(&module)) linear->products_ = products;
+  });
+}
+
 Tensor Linear::forward(const Tensor& x) {
   const Tensor bias = bias_ ? Tensor(*bias_) : Tensor();
-  if (weight_) return linear(x, *weight_, bias, layout_);
+  if (weight_) return linear(x, *weight_, bias, layout_, products_);
   TiledLinear product(x, bias, rows_, layout_);
   if (TiledLinear::order(layout_) == TiledLinear::Order::first_row_first)
     for (Tile* tile : tiles_) tile->multiply(x, product);

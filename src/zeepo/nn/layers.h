@@ -34,6 +34,7 @@ class Linear : public Module {
  private:
   class Tile;
   friend void tile_linears(Module& model, std::int64_t count);
+  friend void set_products(Module& model, Products products);
   void cut(std::int64_t count);
 
   WeightLayout layout_;
@@ -41,7 +42,11 @@ class Linear : public Module {
   Parameter* weight_;              // null where it is in tiles
   std::vector<Tile*> tiles_ = {};  // in the order of their rows
   Parameter* bias_ = nullptr;
+  Products products_ = Products::as_stored;
 };
+
+// What every linear layer of the model computes its products with; not one in tiles, nor a head fused with its loss.
+void set_products(Module& model, Products products);
 
 // Cuts the weight of every linear layer in the model into `count` tiles of stored rows, as equal as whole rows allow
 // and at least one row each, so that a tile is all that must be gathered at a time. Names, first values and files stay

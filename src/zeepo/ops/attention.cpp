@@ -31,11 +31,9 @@ Heads all_heads(const Tensor& x, const HeadLayout& layout) {
 
 void rotate_both(const Tensor& qkv, const HeadLayout& layout, const Tensor& cosines, const Tensor& sines,
                  std::int64_t first_position, Turn turn) {
-  const auto heads = split(qkv, layout);
-  launch([&](auto& s) {
-    rotate(s, heads.q, cosines.view(), sines.view(), first_position, turn);
-    rotate(s, heads.k, cosines.view(), sines.view(), first_position, turn);
-  });
+  Heads both = split(qkv, layout).q;
+  both.heads += layout.kv_heads;  // which follow
+  launch([&](auto& s) { rotate(s, both, cosines.view(), sines.view(), first_position, turn); });
 }
 
 }  // namespace

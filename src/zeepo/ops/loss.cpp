@@ -12,14 +12,10 @@
 namespace zeepo {
 namespace {
 
-// Logits at a time: the weight is read and its gradient added to once for each piece, and the pieces must stay small
-// beside any model. 128 MiB in fp32 on the CPU; a GPU needs thousands of rows to be busy: 1 GiB in 16 bits. Depends on
-// shapes and the kind of device only.
-constexpr std::int64_t kLogitsAtATime = std::int64_t{1} << 25, kLogitsAtATimeOnGpu = std::int64_t{1} << 29;
-
+// Depends on shapes and the kind of device only; a dry pass takes what its device will.
 std::int64_t rows_at_a_time(std::int64_t rows, std::int64_t vocab) {
-  const bool gpu = Device::current().compute.plays() == Backend::cuda;
-  const std::int64_t most = std::max<std::int64_t>(1, (gpu ? kLogitsAtATimeOnGpu : kLogitsAtATime) / vocab);
+  const std::int64_t logits = logits_at_a_time(Device::current().compute.plays());
+  const std::int64_t most = std::max<std::int64_t>(1, logits / vocab);
   const std::int64_t pieces = (rows + most - 1) / most;
   return (rows + pieces - 1) / pieces;
 }

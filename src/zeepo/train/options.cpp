@@ -47,9 +47,14 @@ void check(const TrainOptions& options) {
     throw UsageError("train: --reduce last: works with --stage 0 and 1, not with {}", options.stage);
   at_least("--blocks-per-unit", options.blocks_per_unit, 1);
   in_sizes("--tile-linear", options.linear_tiles);
-  if (options.linear_tiles > 1 && options.backend == Backend::cuda)
-    throw UsageError("train: --tile-linear {}: linear layers run whole on a GPU yet; leave it out, or use --device cpu",
-                     options.linear_tiles);
+  if (options.products == Products::fp8) {
+    if (options.backend != Backend::cuda)
+      throw UsageError("train: --matmul-dtype fp8: needs a GPU; add --device cuda, or leave it out");
+    if (options.dtype == DType::f32)
+      throw UsageError("train: --matmul-dtype fp8: with --dtype bf16 or fp16, not {}", name_of(options.dtype));
+    if (options.linear_tiles > 1)
+      throw UsageError("train: --matmul-dtype fp8: with whole layers, not with --tile-linear {}", options.linear_tiles);
+  }
   not_negative("--timeout", options.timeout_seconds);
   at_least("--warmup", options.schedule.warmup, 0);
   not_negative("--lr", options.schedule.lr);

@@ -9,6 +9,7 @@
 
 #include "zeepo/data/sampler.h"
 #include "zeepo/memory/lower_tiers.h"
+#include "zeepo/ops/linear.h"
 #include "zeepo/optim/schedule.h"
 #include "zeepo/zero/engine.h"
 
@@ -38,8 +39,9 @@ struct TrainOptions {
   int stage = 0;
   Reduce reduce = Reduce::each;
   std::int64_t blocks_per_unit = 1;
-  std::int64_t linear_tiles = 1;  // that each linear layer of the blocks runs as
-  double timeout_seconds = 0;     // 0: none
+  Products products = Products::as_stored;  // of the linear layers of the blocks
+  std::int64_t linear_tiles = 1;            // that each linear layer of the blocks runs as
+  double timeout_seconds = 0;               // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
   std::vector<std::filesystem::path> nvme_paths;

@@ -112,6 +112,7 @@ Trainer::Trainer(TrainOptions options, Communicator& communicator)
   model_ = make_model(config_);
   tensors_ = tensors_of(*model_);
   tile_linears(*model_, options_.linear_tiles);
+  set_products(*model_, options_.products);
   data_.emplace(open_data(options_, config_));
   samples_ = sample_count(data_->tokens(), options_.seq_len);
   if (options_.steps == 0) options_.steps = std::max<std::int64_t>(1, samples_ * options_.seq_len / tokens_per_step());
@@ -158,6 +159,7 @@ void Trainer::check_ranks() const {
                                   {"--prefetch", text(options_.prefetch_bytes)},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
                                   {"--tile-linear", text(options_.linear_tiles)},
+                                  {"--matmul-dtype", options_.products == Products::fp8 ? "fp8" : "same"},
                                   {"--reduce", options_.reduce == Reduce::last ? "last" : "each"},
                                   {"--trace", options_.trace.empty() ? "none" : "some"},
                                   {"--output", options_.output.empty() ? "none" : "some"}});

@@ -42,6 +42,66 @@ TEST(CudaMatmul, FoldsLeadingExtentsAndTakesUnalignedOperands) {
   }
 }
 
+// The columns [first, first + count) of a matrix, as a view of its first row's part.
+View columns(View x, std::int64_t first, std::int64_t count) {
+  return {x.as<std::byte>() + static_cast<std::size_t>(first) * size_of(x.dtype), x.dtype, {x.shape.rows(), count}};
+}
+
+TEST(CudaMatmul, ReadsAndWritesColumnsOfWiderMatrices) {
+  for (const DType dtype : kFloatTypes)
+    for (const std::int64_t first : {0, 16, 21})
+      for (const std::int64_t n : {24, 33})
+        for (const Transpose transposed : {Transpose::no, Transpose::yes})
+          for (const Write write : {Write::overwrite, Write::add}) {
+            const bool ta = transposed == Transpose::yes;
+            auto wide = Twin::random(dtype, {48, 72}, 1), b = Twin::random(dtype, {ta ? 48 : 40, n}, 2);
+            auto c = Twin::random(dtype, {ta ? 40 : 48, 64}, 3), bias = Twin::random(dtype, {n}, 4, 1, first);
+            on_both([&](auto& s) {
+              matmul(s, columns(wide.on(s), first, 40), b.on(s), columns(c.on(s), first, n),
+                     {.a = transposed,
+                      .write = write,
+                      .bias = write == Write::add ? View{} : bias.on(s),
+                      .a_stride = 72,
+                      .c_stride = 64});
+            });
+            c.expect_near(dtype == DType::f32 ? 2e-6 : 1e-3, 16,
+                          fmt::format("{} {} columns from {}{}", name_of(dtype), n, first, ta ? " aᵀ" : ""));
+          }
+}
+
+TEST(CudaMatmul, AddsThePartsOfALongerK) {
+  for (const DType dtype : kFloatTypes)
+    for (const bool with_bias : {false, true})
+      for (const Write write : {Write::overwrite, Write::add}) {
+        if (with_bias && write == Write::add) continue;
+        auto a = Twin::random(dtype, {19, 96}, 1), b = Twin::random(dtype, {96, 24}, 2);
+        auto bias = Twin::random(dtype, {24}, 3), c = Twin::random(DType::f32, {19, 24}, 4);
+        Twin open(DType::f32, {19, 24});
+        on_both([&](auto& s) {
+          for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 32}, {32, 37}, {37, 96}}) {
+            View rows = b.on(s);
+            rows.data = rows.template as<std::byte>() + static_cast<std::size_t>(begin * 24) * size_of(dtype);
+            rows.shape = {end - begin, 24};
+            matmul(s, columns(a.on(s), begin, end - begin), rows, c.on(s),
+                   {.write = write,
+                    .bias = with_bias ? bias.on(s) : View{},
+                    .a_stride = 96,
+                    .part = {.begin = begin, .whole = 96, .open = open.on(s)}});
+          }
+        });
+        c.expect_near(2e-6, 16, fmt::format("{} {}", name_of(dtype), with_bias));
+      }
+}
+
+TEST(CudaMatmul, RefusesAPartOutsideOfK) {
+  auto a = Twin::random(DType::bf16, {4, 8}, 1), b = Twin::random(DType::bf16, {8, 4}, 2);
+  Twin c(DType::f32, {4, 4}), open(DType::f32, {4, 4});
+  const auto text = error_text([&] {
+    matmul(gpu(), a.on(gpu()), b.on(gpu()), c.on(gpu()), {.part = {.begin = 4, .whole = 11, .open = open.on(gpu())}});
+  });
+  EXPECT_TRUE(names(text, "matmul", "[4, 12)", "k 11"));
+}
+
 TEST(CudaMatmul, GivesTheSameBitsEveryTime) {
   auto a = Twin::random(DType::bf16, {64, 8192}, 1), b = Twin::random(DType::bf16, {64, 8192}, 2);
   std::vector<std::byte> first;

@@ -11,12 +11,13 @@ using namespace cuda;
 // have refused, makes its loss NaN: nobody on the device can throw.
 template <int N, class T>
 __global__ void __launch_bounds__(1024)
-    cross_entropy_kernel(const T* logits, const std::int32_t* targets, std::int64_t n, float* losses, T* dlogits,
-                         float grad_scale) {
-  const std::int64_t start = blockIdx.x * n;
-  const T* x = logits + start;
+    cross_entropy_kernel(const T* logits, const std::int32_t* targets, int n, int kept_elements, float* losses,
+                         T* dlogits, float grad_scale) {
+  extern __shared__ __align__(16) std::byte room[];
+  const std::int64_t start = static_cast<std::int64_t>(blockIdx.x) * n;
+  const KeptRow<T> x{logits + start, reinterpret_cast<T*>(room), kept_elements};
   T* dx = dlogits ? dlogits + start : nullptr;
-  const std::int64_t target = targets[blockIdx.x];
+  const int target = targets[blockIdx.x];
   float v[N];
   if (target < 0 || target >= n) {
     if (threadIdx.x == 0) losses[blockIdx.x] = target < 0 ? 0.0f : NAN;
@@ -26,20 +27,28 @@ __global__ void __launch_bounds__(1024)
       for (std::int64_t i = threadIdx.x * N; i < n; i += blockDim.x * N) store<N>(v, dx + i);
     return;
   }
-  const float at_target = widen(x[target]);  // before anybody passes the barriers of row_sum and overwrites it
+  const float at_target = widen(x.x[target]);  // before anybody passes the barriers of row_sum and overwrites it
   const RowSum row = row_sum<N>(x, n);
   const float distance = row.max - at_target;
   if (threadIdx.x == 0) losses[blockIdx.x] = logf(row.sum) + distance;
   if (!dx) return;
   const float factor = grad_scale / row.sum;
   const float slope = grad_scale * (expf(-distance) / row.sum - 1.0f);
-  for (std::int64_t i = threadIdx.x * N; i < n; i += blockDim.x * N) {
-    load<N>(x + i, v);
+  for_row<N, false>(x, n, [&](int i, const Pack<T, N>& pack) {
+    widen(pack, v);
 #pragma unroll
-    for (int j = 0; j < N; ++j) v[j] = i + j == target ? slope : exponential(v[j] - row.max) * factor;
+    for (int j = 0; j < N; ++j) v[j] = exponential(v[j] - row.max) * factor;
+    if (static_cast<unsigned>(target - i) < N) {
+#pragma unroll
+      for (int j = 0; j < N; ++j)
+        if (i + j == target) v[j] = slope;
+    }
     store<N>(v, dx + i);
-  }
+  });
 }
+
+// Of a row that is read twice: a block of a multiprocessor keeps what its shared memory holds.
+constexpr std::int64_t kKeptBytes = 224 << 10;
 
 }  // namespace
 
@@ -57,8 +66,11 @@ void cross_entropy(CudaStream& stream, ConstView logits, ConstView targets, View
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_pack(all_packable(logits.data, dlogits.data, n), [&](auto pack) {
-      launch_rows(stream, "cross_entropy", cross_entropy_kernel<pack(), T>, rows, threads_for(n / pack, 1024), 0,
-                  logits.as<T>(), targets.as<std::int32_t>(), n, losses.as<float>(), dlogits.as<T>(), grad_scale);
+      constexpr std::int64_t kMostKept = kKeptBytes / static_cast<std::int64_t>(sizeof(T));
+      const auto kept = static_cast<int>(dlogits ? std::min(n, kMostKept) : 0);
+      launch_rows(stream, "cross_entropy", cross_entropy_kernel<pack(), T>, rows, threads_for(n / pack, 1024),
+                  static_cast<std::size_t>(kept) * sizeof(T), logits.as<T>(), targets.as<std::int32_t>(),
+                  row_length("cross_entropy", n), kept, losses.as<float>(), dlogits.as<T>(), grad_scale);
     });
   });
 }

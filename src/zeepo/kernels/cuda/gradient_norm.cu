@@ -8,38 +8,30 @@ namespace {
 using namespace cuda;
 
 // The order of kernels/cpu/gradient_norm.cpp: 64 chains in fp64, chain j of elements j, j + 64, ..., then a tree. A
-// thread has N neighbouring chains, 64/N threads a block of the norm: many threads, since a chain is slow.
-constexpr int kChains = 64, kThreads = 128, kAhead = 8;
+// thread has one chain, which is slow, and asks for kAhead of its elements at a time.
+constexpr int kChains = 64, kThreads = 128, kAhead = 32, kBlocks = kThreads / kChains;
 
-template <int N, class T>
+template <class T>
 __global__ void __launch_bounds__(kThreads) sum_squares_kernel(const T* x, std::int64_t n, float* partials) {
-  constexpr int kThreadsEach = kChains / N, kBlocks = kThreads / kThreadsEach;
   __shared__ double chains[kBlocks][kChains];
-  const unsigned own = threadIdx.x / kThreadsEach, first = threadIdx.x % kThreadsEach * N;
+  const unsigned own = threadIdx.x / kChains, chain = threadIdx.x % kChains;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kBlocks + own;
   const std::int64_t begin = block * kNormBlock, end = min(n, begin + kNormBlock);
-  double sum[N] = {};
-  std::int64_t i = begin + first;
-  for (; i + (kAhead - 1) * kChains + N <= end; i += kAhead * kChains) {
-    Pack<T, N> ahead[kAhead];
+  double sum = 0;
+  const auto add = [&](T element) {
+    const double v = widen(element);
+    sum = __fma_rn(v, v, sum);
+  };
+  std::int64_t i = begin + chain;
+  for (; i + (kAhead - 1) * kChains < end; i += kAhead * kChains) {
+    T ahead[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) ahead[k] = pack_at<N>(x + i + k * kChains);
+    for (int k = 0; k < kAhead; ++k) ahead[k] = x[i + k * kChains];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const double v = widen(ahead[k].at[j]);
-        sum[j] = __fma_rn(v, v, sum[j]);
-      }
+    for (int k = 0; k < kAhead; ++k) add(ahead[k]);
   }
-  for (; i < end; i += kChains)
-    for (int j = 0; j < N; ++j)
-      if (i + j < end) {
-        const double v = widen(x[i + j]);
-        sum[j] = __fma_rn(v, v, sum[j]);
-      }
-#pragma unroll
-  for (int j = 0; j < N; ++j) chains[own][first + j] = sum[j];
+  for (; i < end; i += kChains) add(x[i]);
+  chains[own][chain] = sum;
   for (unsigned half = kChains / 2; half > 0; half /= 2) {
     __syncthreads();
     for (unsigned j = threadIdx.x; j < kBlocks * half; j += kThreads)
@@ -77,15 +69,8 @@ void sum_squares(CudaStream& stream, ConstView x, View partials) {
   if (n == 0) return;
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto launch = [&](auto chains_each) {
-      const auto blocks = static_cast<unsigned>(pieces(norm_blocks(n), kThreads / (kChains / chains_each)));
-      sum_squares_kernel<chains_each(), T>
-          <<<blocks, kThreads, 0, stream.handle()>>>(x.as<T>(), n, partials.as<float>());
-    };
-    if (packable(x.data))
-      launch(std::integral_constant<int, 2>());
-    else
-      launch(std::integral_constant<int, 1>());
+    const auto blocks = static_cast<unsigned>(pieces(norm_blocks(n), kBlocks));
+    sum_squares_kernel<T><<<blocks, kThreads, 0, stream.handle()>>>(x.as<T>(), n, partials.as<float>());
   });
   check_launch();
 }

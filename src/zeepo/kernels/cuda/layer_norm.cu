@@ -16,20 +16,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 2)
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y, start = r * n;
   if (r >= rows) return;
   Pack<T, N> row[kPacks];
-  for_packs<N, kPacks>(n, [&](int p, int i) { row[p] = pack_at<N>(x + start + i); });
-  if (delta) {
-    Pack<T, N> added[kPacks];
-    for_packs<N, kPacks>(n, [&](int p, int i) { added[p] = pack_at<N>(delta + start + i); });
-    for_packs<N, kPacks>(n, [&](int p, int i) {
-      float v[N], d[N];
-      widen(row[p], v);
-      widen(added[p], d);
-#pragma unroll
-      for (int j = 0; j < N; ++j) v[j] += d[j];
-      narrow(v, row[p]);  // what is normalised is what the backward pass will see
-      *reinterpret_cast<Pack<T, N>*>(sum + start + i) = row[p];
-    });
-  }
+  load_sum<N, kPacks>(x, delta, start, n, sum, row);
   float total = 0, squares = 0;
   for_packs<N, kPacks>(n, [&](int p, int) {
     float v[N];
@@ -69,10 +56,11 @@ __global__ void __launch_bounds__(kMostRowThreads)
   for (std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; r < rows;
        r += static_cast<std::int64_t>(gridDim.x) * blockDim.y) {
     const std::int64_t start = r * n;
+    Pack<T, N> row[kPacks], gradient[kPacks], before[kPacks] = {};
+    load_row<N, kPacks>(x + start, n, row);
+    load_row<N, kPacks>(dy + start, n, gradient);
+    if (add) load_row<N, kPacks>(dx + start, n, before);
     const float mean = means[r], rstd = rstds[r];
-    Pack<T, N> row[kPacks], gradient[kPacks];
-    for_packs<N, kPacks>(n, [&](int p, int i) { row[p] = pack_at<N>(x + start + i); });
-    for_packs<N, kPacks>(n, [&](int p, int i) { gradient[p] = pack_at<N>(dy + start + i); });
     float sum_g = 0, sum_gh = 0;
     for_packs<N, kPacks>(n, [&](int p, int i) {
       float d[N], h[N], w[N];
@@ -92,15 +80,15 @@ __global__ void __launch_bounds__(kMostRowThreads)
     const float mean_g = row_total(sum_g) / static_cast<float>(n);
     const float mean_gh = row_total(sum_gh) / static_cast<float>(n);
     for_packs<N, kPacks>(n, [&](int p, int i) {
-      float d[N], h[N], w[N], before[N] = {};
+      float d[N], h[N], w[N], old[N];
       widen(gradient[p], d);
       widen(row[p], h);
       load<N>(weight + i, w);
-      if (add) load<N>(dx + start + i, before);
+      widen(before[p], old);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const float normal = (h[j] - mean) * rstd;
-        d[j] = __fmaf_rn(__fmaf_rn(-normal, mean_gh, d[j] * w[j] - mean_g), rstd, before[j]);
+        d[j] = __fmaf_rn(__fmaf_rn(-normal, mean_gh, d[j] * w[j] - mean_g), rstd, old[j]);
       }
       store<N>(d, dx + start + i);
     });
@@ -117,7 +105,7 @@ void layer_norm(CudaStream& stream, const LayerNorm& op) {
   with_float_type(op.y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool packed = all_packable(op.x.data, op.delta.data, op.weight.data, op.bias.data, op.sum.data, op.y.data, n);
-    with_row_cut("layer_norm", n, sizeof(T), packed, [&](auto pack, auto packs_each, dim3 block) {
+    with_row_cut_forward("layer_norm", n, sizeof(T), packed, [&](auto pack, auto packs_each, dim3 block) {
       launch_rows(stream, "layer_norm", layer_norm_kernel<pack(), packs_each(), T>, pieces(rows, block.y), block, 0,
                   op.x.as<T>(), op.delta.as<T>(), op.weight.as<T>(), op.bias.as<T>(), op.eps, rows, static_cast<int>(n),
                   op.sum.as<T>(), op.y.as<T>(), op.mean.as<float>(), op.rstd.as<float>());
@@ -131,8 +119,8 @@ void layer_norm_backward(CudaStream& stream, const LayerNormBackward& op) {
   with_float_type(op.dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool packed = all_packable(op.dy.data, op.x.data, op.weight.data, op.dx.data, n);
-    with_row_cut("layer_norm_backward", n, sizeof(T), packed, [&](auto pack, auto packs_each, dim3 block) {
-      const std::int64_t blocks = row_blocks(pieces(rows, block.y), n, 2);
+    with_row_cut_backward("layer_norm_backward", n, packed, [&](auto pack, auto packs_each, dim3 block) {
+      const std::int64_t blocks = row_blocks(pieces(rows, block.y), n, 2, block.x * block.y);
       const auto bytes = static_cast<std::size_t>(2 * n) * sizeof(float);
       auto* partials = reinterpret_cast<float*>(stream.workspace(static_cast<std::size_t>(blocks) * bytes));
       launch_rows(stream, "layer_norm_backward", layer_norm_backward_kernel<pack(), packs_each(), T>, blocks, block,

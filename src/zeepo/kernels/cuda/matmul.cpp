@@ -5,32 +5,34 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <span>
 #include <tuple>
+#include <utility>
 
-#include "zeepo/base/error.h"
-#include "zeepo/device/cuda/cuda_stream.h"
 #include "zeepo/kernels/check_matmul.h"
+#include "zeepo/kernels/cuda/cublas_lt.h"
+#include "zeepo/kernels/cuda/fill_rows.h"
 
 namespace zeepo {
 namespace {
 
-using Description = std::unique_ptr<cublasLtMatmulDesc_t, Destroy<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>>;
-using Layout = std::unique_ptr<cublasLtMatrixLayout_t, Destroy<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>>;
-using Preference =
-    std::unique_ptr<cublasLtMatmulPreference_t, Destroy<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
+using namespace cuda;
 
 // What a product's algorithm depends on: its shape and how its memory is aligned, never how long it took. So the same
 // product gives the same bits wherever its operands live.
 struct Product {
   int device;
   std::int64_t m, n, k;
-  DType dtype;
+  std::int64_t a_stride, c_stride;
+  DType dtype, c_dtype;
   Transpose a, b;
   Write write;
   bool bias;
-  std::array<std::uint32_t, 4> alignments;  // of a, b, c and bias, in bytes
+  std::array<std::uint32_t, 3> alignments;  // of a, b and c, in bytes
 
-  auto key() const { return std::tie(device, m, n, k, dtype, a, b, write, bias, alignments); }
+  auto key() const {
+    return std::tie(device, m, n, k, a_stride, c_stride, dtype, c_dtype, a, b, write, bias, alignments);
+  }
   bool operator<(const Product& other) const { return key() < other.key(); }
 };
 
@@ -41,41 +43,8 @@ struct Planned {
   std::size_t workspace_bytes;
 };
 
-std::uint32_t alignment_of(const void* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address == 0 ? 256 : address & -address));
-}
-
-cudaDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return CUDA_R_32F;
-    case DType::bf16: return CUDA_R_16BF;
-    case DType::f16: return CUDA_R_16F;
-    default: throw Error("matmul: operands of {}: must be of a float type", name_of(dtype));
-  }
-}
-
-template <class T>
-void set(const Description& description, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  cuda_check(cublasLtMatmulDescSetAttribute(description.get(), attribute, &value, sizeof value));
-}
-template <class T>
-void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-  cuda_check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
-}
-
-// A row-major matrix of `columns` columns.
-Layout layout(DType dtype, std::int64_t rows, std::int64_t columns) {
-  cublasLtMatrixLayout_t made = nullptr;
-  cuda_check(cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(columns),
-                                        static_cast<std::uint64_t>(rows), columns));
-  return Layout(made);
-}
-
 Description describe(const Product& p) {
-  cublasLtMatmulDesc_t made = nullptr;
-  cuda_check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F));  // fp32 operands as they are, no TF32
-  Description description(made);
+  Description description = make_description();
   set(description, CUBLASLT_MATMUL_DESC_TRANSA, p.b == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, p.a == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (p.bias) {
@@ -85,37 +54,64 @@ Description describe(const Product& p) {
   return description;
 }
 
+template <class T>
+T config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  T value{};
+  std::size_t bytes = 0;
+  cuda_check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &bytes));
+  return value;
+}
+
+// Which of cuBLASLt's candidates, best first by its own model, to take. Under load that lasts the GPU is slower than
+// that model thinks: where k is short, Hopper kernels with tiles of about 128 × 128, whose warpgroups take turns at
+// writing results, are then up to 22% faster than the first one (bench_cuda_matmul_algorithms; than tiles of 192 × 192
+// with the shortest k only). All candidates that do not split k add along it in the same order: the same bits.
+std::size_t choose(const Product& p, std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
+  constexpr std::int64_t kShort = 4096, kShortest = 2048;
+  const auto tile = [&](std::size_t i) {
+    return config<std::uint32_t>(candidates[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
+  };
+  const auto whole_k = [&](std::size_t i) {
+    return candidates[i].state == CUBLAS_STATUS_SUCCESS &&
+           config<std::int32_t>(candidates[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1;
+  };
+  const std::int64_t most_k = tile(0) == CUBLASLT_MATMUL_TILE_192x192 ? kShortest - 1 : kShort;
+  if (p.k > most_k || size_of(p.dtype) != 2 || !whole_k(0)) return 0;
+  const auto first_of = [&](std::initializer_list<std::uint32_t> tiles) -> std::size_t {
+    for (std::size_t i = 1; i < candidates.size(); ++i)
+      if (whole_k(i) && std::find(tiles.begin(), tiles.end(), tile(i)) != tiles.end()) return i;
+    return 0;
+  };
+  if (p.k >= kShortest)
+    if (const std::size_t found = first_of({CUBLASLT_MATMUL_TILE_128x128})) return found;
+  return first_of({CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_128x160, CUBLASLT_MATMUL_TILE_144x128,
+                   CUBLASLT_MATMUL_TILE_168x128, CUBLASLT_MATMUL_TILE_176x128});
+}
+
 Planned plan(CudaStream& stream, const Product& p) {
   const bool ta = p.a == Transpose::yes, tb = p.b == Transpose::yes;
   Planned planned{describe(p),
-                  layout(p.dtype, ta ? p.k : p.m, ta ? p.m : p.k),
-                  layout(p.dtype, tb ? p.n : p.k, tb ? p.k : p.n),
-                  layout(p.dtype, p.m, p.n),
+                  make_layout(type_of(p.dtype), ta ? p.k : p.m, ta ? p.m : p.k, p.a_stride),
+                  make_layout(type_of(p.dtype), tb ? p.n : p.k, tb ? p.k : p.n, tb ? p.k : p.n),
+                  make_layout(type_of(p.c_dtype), p.m, p.n, p.c_stride),
                   {},
                   0};
-  cublasLtMatmulPreference_t made = nullptr;
-  cuda_check(cublasLtMatmulPreferenceCreate(&made));
-  const Preference preference(made);
-  const std::size_t most = CudaStream::kWorkspaceBytes;
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, most);
-  // Pieces of k may be added in fp32 in the workspace, in order; never by atomics, never as rounded to the result's
-  // type.
-  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+  const Preference preference = make_preference();
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.alignments[1]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.alignments[0]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.alignments[2]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.alignments[2]);
-  cublasLtMatmulHeuristicResult_t found{};
+  std::array<cublasLtMatmulHeuristicResult_t, 8> found{};
   int count = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(stream.blas(), planned.description.get(), planned.b.get(), planned.a.get(),
-                                     planned.c.get(), planned.c.get(), preference.get(), 1, &found, &count);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      stream.blas(), planned.description.get(), planned.b.get(), planned.a.get(), planned.c.get(), planned.c.get(),
+      preference.get(), static_cast<int>(found.size()), found.data(), &count);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
     throw Error("matmul: cuBLASLt has no algorithm for ({}, {}) x ({}, {}) of {}: {}", p.m, p.k, p.k, p.n,
                 name_of(p.dtype), cublasLtGetStatusString(status));
-  planned.algorithm = found.algo;
-  planned.workspace_bytes = found.workspaceSize;
+  const auto& chosen = found[choose(p, std::span(found).first(static_cast<std::size_t>(count)))];
+  planned.algorithm = chosen.algo;
+  planned.workspace_bytes = chosen.workspaceSize;
   return planned;
 }
 
@@ -128,30 +124,62 @@ Planned& planned(CudaStream& stream, const Product& p) {
 
 Product checked(CudaStream& stream, ConstView a, ConstView b, View c, const MatmulOptions& options) {
   const auto [m, n, k] = matmul_sizes(a, b, c, options);
-  if (a.dtype != b.dtype || a.dtype != c.dtype || (options.bias && options.bias.dtype != a.dtype))
-    throw Error("matmul: a is {}, b is {}, c is {}: must be the same float type", name_of(a.dtype), name_of(b.dtype),
-                name_of(c.dtype));
+  if (a.dtype != b.dtype || (c.dtype != a.dtype && c.dtype != DType::f32) ||
+      (options.bias && options.bias.dtype != a.dtype))
+    throw Error("matmul: a is {}, b is {}, c is {}: must be the same float type, or c fp32", name_of(a.dtype),
+                name_of(b.dtype), name_of(c.dtype));
+  const std::int64_t a_columns = a.shape[-1], a_stride = options.a_stride ? options.a_stride : a_columns;
+  const std::int64_t c_stride = options.c_stride ? options.c_stride : n;
+  if (a_stride < a_columns || c_stride < n)
+    throw Error("matmul: rows {} and {} elements apart are shorter than those of a {} and c {}", a_stride, c_stride,
+                a.shape.str(), c.shape.str());
   return {stream.device(),
           m,
           n,
           k,
+          a_stride,
+          c_stride,
           a.dtype,
+          c.dtype,
           options.a,
           options.b,
           options.write,
           static_cast<bool>(options.bias),
-          {alignment_of(a.data), alignment_of(b.data), alignment_of(c.data), alignment_of(options.bias.data)}};
+          {alignment_of(a.data), alignment_of(b.data), alignment_of(c.data)}};
+}
+
+// `bias` where cuBLASLt takes it.
+const void* aligned_bias(CudaStream& stream, ConstView bias) {
+  if (alignment_of(bias.data) >= 16) return bias.data;
+  if (bias.bytes() > kBiasBytes)
+    throw Error("matmul: a bias of {} bytes that is not 16-byte aligned; there is room to align {}", bias.bytes(),
+                kBiasBytes);
+  std::byte* to = stream.workspace(CudaStream::kWorkspaceBytes) + CudaStream::kWorkspaceBytes - kBiasBytes;
+  cuda_check(cudaMemcpyAsync(to, bias.data, bias.bytes(), cudaMemcpyDeviceToDevice, stream.handle()));
+  return to;
+}
+
+// A part of a longer k is a product that is added to the ones before it; what is added to every row stands there first.
+MatmulOptions without_parts(CudaStream& stream, ConstView a, View c, MatmulOptions options) {
+  const auto part = std::exchange(options.part, {});
+  const std::int64_t k = options.a == Transpose::yes ? a.shape.rows() : a.shape[-1];
+  if (part.begin < 0 || part.begin + k > part.whole || c.dtype != DType::f32 || options.c_stride)
+    throw Error("matmul: part [{}, {}) of k {} into {} c {}: must be within k, and c whole and fp32", part.begin,
+                part.begin + k, part.whole, name_of(c.dtype), c.shape.str());
+  const ConstView bias = std::exchange(options.bias, {});
+  if (part.begin == 0 && bias) cuda::fill_rows(stream, bias, c);
+  if (part.begin > 0 || bias) options.write = Write::add;
+  return options;
 }
 
 }  // namespace
 
 void matmul(CudaStream& stream, ConstView a, ConstView b, View c, const MatmulOptions& options) {
-  if (options.a_stride || options.c_stride || options.part.whole)
-    throw Error("matmul: columns of wider matrices, and a k in parts, are not there on a GPU yet");
+  if (options.part.whole) return matmul(stream, a, b, c, without_parts(stream, a, c, options));
   const Product p = checked(stream, a, b, c, options);
   if (p.m == 0 || p.n == 0) return;
   Planned& plan = planned(stream, p);
-  if (p.bias) set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, options.bias.data);
+  if (p.bias) set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_bias(stream, options.bias));
   const float one = 1, before = p.write == Write::add ? 1 : 0;
   cuda_check(cublasLtMatmul(stream.blas(), plan.description.get(), &one, b.data, plan.b.get(), a.data, plan.a.get(),
                             &before, c.data, plan.c.get(), c.data, plan.c.get(), &plan.algorithm,

@@ -7,7 +7,7 @@
 namespace zeepo::cuda {
 namespace {
 
-constexpr int kColumns = 32, kLines = 16;
+constexpr int kColumns = 32, kLines = 32;
 
 // Line l of the block adds partials l, l + kLines, ... of its column; the lines' sums are then added as a tree.
 template <class T>
@@ -31,11 +31,12 @@ __global__ void __launch_bounds__(kColumns* kLines)
 
 }  // namespace
 
-std::int64_t row_blocks(std::int64_t rows, std::int64_t n, std::int64_t kinds) {
-  // Two blocks for each of a Hopper's 132 multiprocessors, all at work at the same time.
-  constexpr std::int64_t kMost = 264, kRoom = CudaStream::kWorkspaceBytes / 4 / sizeof(float);
+std::int64_t row_blocks(std::int64_t rows, std::int64_t n, std::int64_t kinds, std::int64_t threads) {
+  // 512 threads for each of a Hopper's 132 multiprocessors, all at work at the same time.
+  constexpr std::int64_t kRoom = CudaStream::kWorkspaceBytes / 4 / sizeof(float);
+  const std::int64_t most = 132 * 512 / threads;
   const std::int64_t fitting = std::max<std::int64_t>(1, kRoom / std::max<std::int64_t>(1, n * kinds));
-  return std::min({rows, kMost, fitting});
+  return std::min({rows, most, fitting});
 }
 
 void add_partial_sums(CudaStream& stream, const float* partials, std::int64_t blocks, std::int64_t stride, View out,

@@ -181,7 +181,7 @@ void rms_norm_heads_backward(CudaStream& stream, ConstHeads dy, ConstHeads x, Co
     using T = decltype(zero);
     const bool packed = packable(dy) && packable(x) && packable(dx) && packable(weight.data);
     with_groups("rms_norm_heads_backward", n, packed, [&](auto pack, auto packs_each, int lanes) {
-      const std::int64_t blocks = row_blocks(pieces(count, kThreads / lanes), n, 1);
+      const std::int64_t blocks = row_blocks(pieces(count, kThreads / lanes), n, 1, kThreads);
       const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
       auto* partials = reinterpret_cast<float*>(stream.workspace(static_cast<std::size_t>(blocks) * bytes));
       launch_rows(stream, "rms_norm_heads_backward", rms_norm_heads_backward_kernel<pack(), packs_each(), T>, blocks,

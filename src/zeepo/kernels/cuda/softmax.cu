@@ -9,18 +9,18 @@ namespace {
 using namespace cuda;
 
 template <int N, class T>
-__global__ void __launch_bounds__(1024) softmax_kernel(const T* x, std::int64_t n, T* y) {
-  x += blockIdx.x * n;
-  y += blockIdx.x * n;
-  const RowSum row = row_sum<N>(x, n);
+__global__ void __launch_bounds__(1024) softmax_kernel(const T* x, int n, T* y) {
+  const KeptRow<T> from{x + static_cast<std::int64_t>(blockIdx.x) * n, nullptr, 0};
+  y += static_cast<std::int64_t>(blockIdx.x) * n;
+  const RowSum row = row_sum<N>(from, n);
   const float factor = 1.0f / row.sum;
-  for (std::int64_t i = threadIdx.x * N; i < n; i += blockDim.x * N) {
+  for_row<N, false>(from, n, [&](int i, const Pack<T, N>& pack) {
     float v[N];
-    load<N>(x + i, v);
+    widen(pack, v);
 #pragma unroll
     for (int j = 0; j < N; ++j) v[j] = exponential(v[j] - row.max) * factor;
     store<N>(v, y + i);
-  }
+  });
 }
 
 template <int N, class T>
@@ -68,7 +68,7 @@ void softmax(CudaStream& stream, ConstView x, View y) {
     using T = decltype(zero);
     with_pack(all_packable(x.data, y.data, n), [&](auto pack) {
       launch_rows(stream, "softmax", softmax_kernel<pack(), T>, x.shape.rows(), threads_for(n / pack, 1024), 0,
-                  x.as<T>(), n, y.as<T>());
+                  x.as<T>(), row_length("softmax", n), y.as<T>());
     });
   });
 }

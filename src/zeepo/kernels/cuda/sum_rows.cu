@@ -50,7 +50,7 @@ void sum_rows(CudaStream& stream, ConstView x, View sums, Write write) {
                 name_of(sums.dtype), sums.shape.str());
   if (n == 0) return;
   constexpr std::int64_t kRowsEach = 128;
-  const std::int64_t most = row_blocks(std::max<std::int64_t>(1, pieces(rows, kRowsEach)), n, 1);
+  const std::int64_t most = row_blocks(std::max<std::int64_t>(1, pieces(rows, kRowsEach)), n, 1, kLines * kWarp);
   const std::int64_t rows_each = std::max<std::int64_t>(1, pieces(rows, most)), blocks = pieces(rows, rows_each);
   auto* partials = reinterpret_cast<float*>(stream.workspace(static_cast<std::size_t>(blocks * n) * sizeof(float)));
   if (blocks > 0)

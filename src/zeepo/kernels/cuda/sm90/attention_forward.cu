@@ -1,9 +1,8 @@
-#include <algorithm>
-
 #include "zeepo/device/cuda/check.h"
 #include "zeepo/kernels/cuda/sm90/attention.h"
 #include "zeepo/kernels/cuda/sm90/attention_math.h"
 #include "zeepo/kernels/cuda/sm90/kept_weights.h"
+#include "zeepo/kernels/cuda/sm90/query_block.h"
 
 namespace zeepo::cuda::sm90 {
 namespace {
@@ -15,20 +14,8 @@ struct Arguments {
   CUtensorMap q, k, v;
 };
 
-// A block has 64 queries a warpgroup and goes over the keys that they see. With `blocks` of them on a multiprocessor,
-// one computes while another waits.
 template <int columns, int keys, int warpgroups, int blocks, bool dropout>
-struct Plan {
-  using Queries = Tile<64 * warpgroups, columns>;
-  using Keys = Tile<keys, columns>;
-  static constexpr int kStageBytes = 2 * Keys::kBytes;
-  static constexpr int kStages = std::min(4, (kSharedBytes / blocks - Queries::kBytes) / kStageBytes);
-  // Sums of one step are left running into the next where there are stages and registers enough.
-  static constexpr bool kOverlap = kStages > 2 && blocks == 1 && !dropout;
-  static constexpr int kAhead = kOverlap ? kStages - 2 : kStages - 1;
-  using Ring = Stages<kStages, 4 * warpgroups>;
-  static constexpr int kBytes = Queries::kBytes + kStages * kStageBytes + Ring::kBytes + 16;
-};
+using Plan = QueryBlockPlan<columns, keys, warpgroups, blocks, dropout, 1>;
 
 // A softmax that has seen some of its row; the sum is of this thread's columns only.
 struct Running {
@@ -62,60 +49,29 @@ template <class T, int columns, int keys, int warpgroups, int blocks, bool dropo
 __global__ void __launch_bounds__(128 * warpgroups, blocks) forward_kernel(const __grid_constant__ Arguments a) {
   using P = Plan<columns, keys, warpgroups, blocks, dropout>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::uint32_t base = shared_address(memory);
-  const typename P::Queries q{base};
-  const std::uint32_t first_stage = base + P::Queries::kBytes;
-  const auto k_tile = [&](int step) { return typename P::Keys{first_stage + step % P::kStages * P::kStageBytes}; };
-  const auto v_tile = [&](int step) { return typename P::Keys{k_tile(step).address + P::Keys::kBytes}; };
-  const typename P::Ring ring(first_stage + P::kStages * P::kStageBytes);
-  const Barrier queries_here{first_stage + P::kStages * P::kStageBytes + P::Ring::kBytes};
-  if (threadIdx.x == 0) {
-    ring.init();
-    queries_here.init(1);
-    publish_barriers();
-  }
-  __syncthreads();
+  const QueryBlock<P> block(memory, a.x, a.k, a.v);
+  block.start(a.q);
+  block.wait_for_queries();
 
   const AttentionExtents& x = a.x;
-  const int b = blockIdx.x / x.heads, h = blockIdx.x % x.heads, kv = h / x.group();
-  // The last queries see the most keys and come first.
-  const int i0 = (gridDim.y - 1 - blockIdx.y) * 64 * warpgroups;
-  const int begin = x.first_key(i0) / keys * keys, end = x.end_key(i0, 64 * warpgroups);
-  const int steps = (end - begin + keys - 1) / keys;
-  const auto fill = [&](int step) {
-    const Barrier barrier = ring.fill(step, P::kStageBytes);
-    load(k_tile(step), a.k, b, kv, begin + step * keys, barrier);
-    load(v_tile(step), a.v, b, kv, begin + step * keys, barrier);
-  };
-  const auto fill_ahead = [&](int step) {
-    if (threadIdx.x == 0 && step + P::kAhead < steps) fill(step + P::kAhead);
-    __syncwarp();
-  };
-  if (threadIdx.x == 0) {
-    queries_here.announce(P::Queries::kBytes);
-    load(q, a.q, b, h, i0, queries_here);
-    for (int step = 0; step < P::kAhead && step < steps; ++step) fill(step);
-  }
-  __syncwarp();
-  queries_here.wait(0);
-
+  const int b = block.b, h = block.h;
   const Lane lane;
-  const int i = i0 + 64 * lane.warpgroup;  // this warpgroup's first query
+  const int i = block.i0 + 64 * lane.warpgroup;  // this warpgroup's first query
   const float factor = x.scale * kLog2e;
   Running state[2];
   Sums<columns> out;
   out.clear();
-  for (int step = 0; step < steps; ++step) {
-    fill_ahead(step);
-    ring.wait(step);
-    const int j = begin + step * keys;
+  for (int step = 0; step < block.steps; ++step) {
+    block.fill_ahead(step);
+    block.ring.wait(step);
+    const int j = block.first_key(step);
     float weights[keys / 2];
     fence_registers();
-    dot_rows<T>(weights, q, 64 * lane.warpgroup, k_tile(step));
+    dot_rows<T>(weights, block.queries(0), 64 * lane.warpgroup, block.k_tile(step));
     close_group();
     if (P::kOverlap && step > 0) {
       wait<1>();
-      ring.give_back(step - 1);
+      block.ring.give_back(step - 1);
     }
     wait<0>();
     if (!x.all_see(i, 64, j, keys)) {
@@ -134,11 +90,11 @@ __global__ void __launch_bounds__(128 * warpgroups, blocks) forward_kernel(const
     std::uint32_t left[keys / 16][4];
     pack_all<T>(weights, left);
     fence_registers();
-    out.template add<T>(left, v_tile(step));
+    out.template add<T>(left, block.v_tile(step));
     close_group();
     if (!P::kOverlap) {
       wait<0>();
-      ring.give_back(step);
+      block.ring.give_back(step);
     }
   }
   wait<0>();

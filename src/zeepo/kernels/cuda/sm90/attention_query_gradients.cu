@@ -1,9 +1,8 @@
-#include <algorithm>
-
 #include "zeepo/device/cuda/check.h"
 #include "zeepo/kernels/cuda/sm90/attention_backward.h"
 #include "zeepo/kernels/cuda/sm90/attention_math.h"
 #include "zeepo/kernels/cuda/sm90/kept_weights.h"
+#include "zeepo/kernels/cuda/sm90/query_block.h"
 
 namespace zeepo::cuda::sm90 {
 namespace {
@@ -17,64 +16,19 @@ struct Arguments {
 
 constexpr int kKeys = 64;
 
-// A block has 64 queries a warpgroup and goes over the keys that they see. With `blocks` of them on a multiprocessor,
-// one computes while another waits.
 template <int columns, int warpgroups, int blocks, bool dropout>
-struct Plan {
-  using Queries = Tile<64 * warpgroups, columns>;
-  using Keys = Tile<kKeys, columns>;
-  static constexpr int kStageBytes = 2 * Keys::kBytes;
-  static constexpr int kStages = std::min(4, (kSharedBytes / blocks - 2 * Queries::kBytes) / kStageBytes);
-  // Sums of one step are left running into the next where there are stages and registers enough.
-  static constexpr bool kOverlap = kStages > 2 && blocks == 1 && !dropout;
-  static constexpr int kAhead = kOverlap ? kStages - 2 : kStages - 1;
-  using Ring = Stages<kStages, 4 * warpgroups>;
-  static constexpr int kBytes = 2 * Queries::kBytes + kStages * kStageBytes + Ring::kBytes + 16;
-};
+using Plan = QueryBlockPlan<columns, kKeys, warpgroups, blocks, dropout, 2>;
 
 template <class T, int columns, int warpgroups, int blocks, bool dropout>
 __global__ void __launch_bounds__(128 * warpgroups, blocks) dq_kernel(const __grid_constant__ Arguments a) {
   using P = Plan<columns, warpgroups, blocks, dropout>;
   extern __shared__ __align__(1024) unsigned char memory[];
-  const std::uint32_t base = shared_address(memory);
-  const typename P::Queries q{base}, dout{base + P::Queries::kBytes};
-  const std::uint32_t first_stage = base + 2 * P::Queries::kBytes;
-  const auto k_tile = [&](int step) { return typename P::Keys{first_stage + step % P::kStages * P::kStageBytes}; };
-  const auto v_tile = [&](int step) { return typename P::Keys{k_tile(step).address + P::Keys::kBytes}; };
-  const typename P::Ring ring(first_stage + P::kStages * P::kStageBytes);
-  const Barrier queries_here{first_stage + P::kStages * P::kStageBytes + P::Ring::kBytes};
-  if (threadIdx.x == 0) {
-    ring.init();
-    queries_here.init(1);
-    publish_barriers();
-  }
-  __syncthreads();
+  const QueryBlock<P> block(memory, a.x, a.k, a.v);
+  block.start(a.q, a.dout);
 
   const AttentionExtents& x = a.x;
-  const int b = blockIdx.x / x.heads, h = blockIdx.x % x.heads, kv = h / x.group();
-  // The last queries see the most keys and come first.
-  const int i0 = (gridDim.y - 1 - blockIdx.y) * 64 * warpgroups;
-  const int begin = x.first_key(i0) / kKeys * kKeys, end = x.end_key(i0, 64 * warpgroups);
-  const int steps = (end - begin + kKeys - 1) / kKeys;
-  const auto fill = [&](int step) {
-    const Barrier barrier = ring.fill(step, P::kStageBytes);
-    load(k_tile(step), a.k, b, kv, begin + step * kKeys, barrier);
-    load(v_tile(step), a.v, b, kv, begin + step * kKeys, barrier);
-  };
-  const auto fill_ahead = [&](int step) {
-    if (threadIdx.x == 0 && step + P::kAhead < steps) fill(step + P::kAhead);
-    __syncwarp();
-  };
-  if (threadIdx.x == 0) {
-    queries_here.announce(2 * P::Queries::kBytes);
-    load(q, a.q, b, h, i0, queries_here);
-    load(dout, a.dout, b, h, i0, queries_here);
-    for (int step = 0; step < P::kAhead && step < steps; ++step) fill(step);
-  }
-  __syncwarp();
-
   const Lane lane;
-  const int i = i0 + 64 * lane.warpgroup;  // this warpgroup's first query
+  const int i = block.i0 + 64 * lane.warpgroup;  // this warpgroup's first query
   const float factor = x.scale * kLog2e;
   float2 terms[2];
 #pragma unroll
@@ -82,22 +36,22 @@ __global__ void __launch_bounds__(128 * warpgroups, blocks) dq_kernel(const __gr
     const int row = i + lane.row + 8 * r, length = (x.queries + 63) / 64 * 64;
     terms[r] = row < length ? a.row_terms[std::int64_t{blockIdx.x} * length + row] : float2{0, 0};
   }
-  queries_here.wait(0);
+  block.wait_for_queries();
   Sums<columns> dq;
   dq.clear();
-  for (int step = 0; step < steps; ++step) {
-    ring.wait(step);
-    const int j = begin + step * kKeys;
+  for (int step = 0; step < block.steps; ++step) {
+    block.ring.wait(step);
+    const int j = block.first_key(step);
     float weights[kKeys / 2], dweights[kKeys / 2];
     fence_registers();
-    dot_rows<T>(weights, q, 64 * lane.warpgroup, k_tile(step));
+    dot_rows<T>(weights, block.queries(0), 64 * lane.warpgroup, block.k_tile(step));
     close_group();
-    dot_rows<T>(dweights, dout, 64 * lane.warpgroup, v_tile(step));
+    dot_rows<T>(dweights, block.queries(1), 64 * lane.warpgroup, block.v_tile(step));
     close_group();
-    fill_ahead(step);
+    block.fill_ahead(step);
     if (P::kOverlap && step > 0) {
       wait<2>();
-      ring.give_back(step - 1);
+      block.ring.give_back(step - 1);
     }
     wait<1>();
     const bool masked = !x.all_see(i, 64, j, kKeys);
@@ -113,7 +67,7 @@ __global__ void __launch_bounds__(128 * warpgroups, blocks) dq_kernel(const __gr
     }
     wait<0>();
     if constexpr (dropout) {
-      const KeptOfQueries kept(x, b, h, lane, i, j);
+      const KeptOfQueries kept(x, block.b, block.h, lane, i, j);
       const float keep_factor = 1 / (1 - x.dropout);
 #pragma unroll
       for (int n = 0; n < kKeys / 2; ++n) dweights[n] = kept[n] ? dweights[n] * keep_factor : 0;
@@ -123,16 +77,16 @@ __global__ void __launch_bounds__(128 * warpgroups, blocks) dq_kernel(const __gr
     std::uint32_t left[kKeys / 16][4];
     pack_all<T>(weights, left);
     fence_registers();
-    dq.template add<T>(left, k_tile(step));
+    dq.template add<T>(left, block.k_tile(step));
     close_group();
     if (!P::kOverlap) {
       wait<0>();
-      ring.give_back(step);
+      block.ring.give_back(step);
     }
   }
   wait<0>();
   dq.scale(x.scale, x.scale);
-  store(dq, lane, head_of<T>(a.dq, b, h, x.dim), a.dq.row_stride, i, x.queries, x.dim);
+  store(dq, lane, head_of<T>(a.dq, block.b, block.h, x.dim), a.dq.row_stride, i, x.queries, x.dim);
 }
 
 struct Operands {
