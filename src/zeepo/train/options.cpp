@@ -59,6 +59,7 @@ void check(const TrainOptions& options) {
   not_negative("--eps", options.optimizer.eps);
   in_range("--betas", options.optimizer.beta1, 0, 1);
   in_range("--betas", options.optimizer.beta2, 0, 1);
+  check(options.optimizer);
   in_range("--momentum", options.optimizer.momentum, 0, 1);
   if (options.dropout) in_range("--dropout", *options.dropout, 0, 1);
   are_shares("--offload-param", options.placement.params);

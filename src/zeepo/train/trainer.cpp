@@ -133,9 +133,10 @@ void Trainer::check_ranks() const {
   for (const auto& [name, shape] : tensors_) model += fmt::format("{} ({});", name, fmt::join(shape, ", "));
   const OptimizerOptions& optimizer = options_.optimizer;
   const auto rule =
-      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}",
+      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}, moments {}",
                   static_cast<int>(optimizer.type), optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.momentum,
-                  optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip);
+                  optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip,
+                  static_cast<int>(optimizer.moments));
   const Schedule& schedule = options_.schedule;
   const auto rates = fmt::format(
       "schedule {}, warmup {} {} from {}, lr {} to {} at {}", static_cast<int>(schedule.type), schedule.warmup,
@@ -166,10 +167,12 @@ void Trainer::check_ranks() const {
 }
 
 EngineOptions Trainer::engine_options() const {
+  OptimizerOptions optimizer = options_.optimizer;
+  optimizer.seed = options_.seed;
   return {.dtype = options_.dtype,
           .stage = options_.stage,
           .prefetch_bytes = options_.prefetch_bytes,
-          .optimizer = options_.optimizer,
+          .optimizer = optimizer,
           .decay = options_.decay,
           .accumulation = options_.grad_accum,
           .reduce = options_.reduce,
@@ -225,9 +228,13 @@ Trainer::Plan Trainer::plan_memory() {
 void Trainer::fill_device(Plan& plan, int gpu) {
   const EngineOptions options = engine_options();
   if (options.step_below_on != StepSide::device || options.placement.optimizer.on_device()) return;
-  constexpr std::int64_t kBytesAnElement = 12;  // at most: the weight's remainder, two moments
+  const StateLayout layout{
+      .dtype = options.dtype, .moments = state_count(options.optimizer), .moment_type = options.optimizer.moments};
+  std::size_t piece = StateSlots::whole_pages(layout.bytes(options.piece_elements));
+  if (!options.placement.params.on_device())
+    piece += StateSlots::whole_pages(static_cast<std::size_t>(options.piece_elements) * size_of(options.dtype));
   const std::int64_t room = budgets(gpu, plan)[0] - static_cast<std::int64_t>(plan.bytes[0]);
-  const std::int64_t more = room / (options.piece_elements * kBytesAnElement);
+  const std::int64_t more = room / static_cast<std::int64_t>(piece);
   if (more <= 0) return;
   pieces_under_way_ += static_cast<int>(std::min<std::int64_t>(more, std::numeric_limits<int>::max() / 2));
   plan = plan_memory();

@@ -31,10 +31,11 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
   for (std::size_t u = 0; u < visited.size(); ++u)
     if (!visited[u]) always_there_.push_back(u);
   Dealers deal{Dealer(options.placement.params), Dealer(options.placement.optimizer)};
-  std::int64_t blocks = 0;
+  std::int64_t blocks = 0, weights = 0;
   for (std::size_t u = 0; u < plan_.units.size(); ++u) {
     const Unit& unit = plan_.units[u];
     UnitState& state = states_[u];
+    state.first_weight = std::exchange(weights, weights + unit.elements);
     keep(state, unit, !visited[u] || persistent(unit), deal);
     place_parameters(u);
     if (!state.trained) continue;

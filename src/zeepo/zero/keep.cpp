@@ -16,6 +16,7 @@ constexpr double kPersistentShare = 0.001;
 void Engine::check_options() const {
   if (options_.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options_.accumulation);
   if (options_.stage < 0 || options_.stage > 3) throw Error("engine: stage {}: must be 0, 1, 2 or 3", options_.stage);
+  if (options_.use == Use::train) check(options_.optimizer);
   if (options_.reduce == Reduce::last && options_.stage > 1)
     throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
                 options_.stage);
@@ -60,7 +61,10 @@ void Engine::keep(UnitState& state, const Unit& unit, bool stays, Dealers& deal)
 
 StateLayout Engine::layout(const UnitState& state, Place place) const {
   const bool apart = !steps_on_device() && (place == Place::device) != (state.params_place == Place::device);
-  return {.dtype = options_.dtype, .holds_param = apart, .moments = state_count(options_.optimizer)};
+  return {.dtype = options_.dtype,
+          .holds_param = apart,
+          .moments = state_count(options_.optimizer),
+          .moment_type = options_.optimizer.moments};
 }
 
 void Engine::keep_on_device(UnitState& state) {

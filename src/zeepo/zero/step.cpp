@@ -94,7 +94,8 @@ void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, con
                 {.weights = {part_of(memory.param, begin, count), states.low},
                  .grad = part_of(memory.grads, begin, count),
                  .states = states.moments,
-                 .weight_decay = decays(parameter) ? options_.optimizer.weight_decay : 0},
+                 .weight_decay = decays(parameter) ? options_.optimizer.weight_decay : 0,
+                 .first = states_[u].first_weight + range.begin},
                 control, steps_, lr_);
   }
 }
