@@ -182,6 +182,8 @@ EngineOptions Trainer::engine_options() const {
           .piece_elements = piece_elements(options_.host_bytes, options_.piece_elements),
           .pieces_under_way = pieces_under_way_,
           .clip = options_.clip,
+          .step_phase =
+              options_.clip > 0 || options_.dtype == DType::f16 ? StepPhase::after_backward : StepPhase::in_backward,
           .activation_checkpointing = options_.activation_checkpointing,
           .loss_scale = options_.loss_scale};
 }
@@ -209,6 +211,7 @@ Trainer::Plan Trainer::plan_memory() {
     const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
     const Batch blank{std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
     for (int step = 1; step <= 2; ++step) {  // the first is recorded; like all later ones, the second runs ahead
+      engine.expect_rate(0);
       for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, step, m);
       (void)engine.step(0);
     }
@@ -364,8 +367,9 @@ void Trainer::micro_step(Engine& engine, const Batch& batch, std::int64_t step, 
 StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
   const Stalls stalled = engine.stalls();
-  for (std::int64_t m = 0; m < options_.grad_accum; ++m) micro_step(engine, read_batch(step, m), step, m);
   const double lr = learning_rate(options_.schedule, step, options_.steps);
+  engine.expect_rate(lr);
+  for (std::int64_t m = 0; m < options_.grad_accum; ++m) micro_step(engine, read_batch(step, m), step, m);
   const StepResult result = engine.step(lr);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
 

@@ -60,6 +60,8 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
   loss_ = Tensor({1}, DType::f32, Kind::working);
   norm_partials_ = Tensor({collectives_.size() * std::max<std::int64_t>(blocks, 1)}, DType::f32, Kind::working);
   control_ = Tensor({sizeof(StepControl) / sizeof(float)}, DType::f32, Kind::working);
+  if (!steps_in_backward()) return;
+  unit_controls_ = Tensor({control_.elements() * static_cast<std::int64_t>(states_.size())}, DType::f32, Kind::working);
 }
 
 Engine::~Engine() {
@@ -206,6 +208,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
   }
   launch([&](auto& s) { sum(s, value.view(), mean, loss_.view(), micro_steps_ > 0); });
   step_all_below();  // units that this pass does not use must not meet new gradients before their step
+  if (steps_in_backward() && last_micro_step()) begin_steps_in_backward();
   tape.backward(value);
   for (std::size_t u = 0; u < states_.size(); ++u) {
     if (!states_[u].reduced) reduce(u);
@@ -214,6 +217,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
   }
   std::ranges::fill(open_visits_, 0);
   finish_reduction();
+  step_reduced();
   finish_leaving();
   end_pass();
 }
@@ -234,6 +238,7 @@ void Engine::abandon_step() {
   for (auto& reduction : reductions_) outlast(reduction.done);
   reductions_.clear();
   leaving_.clear();
+  abandon_steps_in_backward();
   for (std::size_t u = 0; u < states_.size(); ++u) {
     UnitState& state = states_[u];
     outlast(state.gathering);

@@ -22,6 +22,9 @@ void Engine::check_options() const {
                 options_.stage);
   if (options_.piece_elements < 1 || options_.piece_elements % kPieceAlignment != 0)
     throw Error("engine: pieces of {} elements: must be a multiple of {}", options_.piece_elements, kPieceAlignment);
+  if (steps_in_backward() && (options_.clip > 0 || options_.dtype == DType::f16))
+    throw Error("engine: clip {} in {}: steps in the backward pass cannot be clipped or scaled; step after it",
+                options_.clip, name_of(options_.dtype));
   if (options_.pieces_under_way < 1)
     throw Error("engine: {} pieces under way: must be at least 1", options_.pieces_under_way);
   if (!lower_ && !options_.placement.on_device())
@@ -55,7 +58,7 @@ void Engine::keep(UnitState& state, const Unit& unit, bool stays, Dealers& deal)
     keep_pieces(state, deal.optimizer);
   else
     keep_on_device(state);
-  if (!below || steps_on_device()) keep_gradients(state);
+  if ((!below || steps_on_device()) && keeps_gradients(state)) keep_gradients(state);
   if (sums_locally()) state.local_sum = zeros(state.whole, DType::f32, Kind::grads);
 }
 
@@ -89,7 +92,8 @@ void Engine::keep_pieces(UnitState& state, Dealer& deal) {
     const std::size_t grads_bytes = static_cast<std::size_t>(end - begin) * size_of(grads_dtype());
     if (piece.place == Place::device) {
       piece.device = zeros({0, static_cast<std::int64_t>(bytes / 2)}, DType::i16, Kind::optimizer).tensor;
-      if (!steps_on_device()) piece.device_grads = zeros({begin, end}, grads_dtype(), Kind::grads).tensor;
+      if (!steps_on_device() && keeps_gradients(state))
+        piece.device_grads = zeros({begin, end}, grads_dtype(), Kind::grads).tensor;
     } else {
       piece.block = lower_->at(piece.place).allocate(bytes, Kind::optimizer);
       if (!steps_on_device()) piece.grads_block = lower_->at(piece.place).allocate(grads_bytes, Kind::grads);
@@ -98,7 +102,8 @@ void Engine::keep_pieces(UnitState& state, Dealer& deal) {
   }
 }
 
-// Units that are always there are stepped first: nobody asks for them.
+// Units that are always there are stepped first: nobody asks for them. In the backward pass it is the other way round:
+// their gradients come last.
 void Engine::order_pieces(const std::vector<bool>& visited) {
   below_end_.resize(states_.size());
   for (const bool visits : {false, true})
@@ -109,6 +114,9 @@ void Engine::order_pieces(const std::vector<bool>& visited) {
       below_end_[u] = below_.size();
     }
   stepped_below_ = below_.size();
+  if (!steps_in_backward()) return;
+  std::ranges::reverse(below_);
+  for (std::size_t i = 0; i < below_.size(); ++i) below_end_[below_[i].unit] = i + 1;
 }
 
 // Whether the piece is stepped away from where its state, or its weights, live.

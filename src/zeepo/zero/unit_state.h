@@ -81,9 +81,10 @@ struct UnitState {
   Completion gathering;  // of `gathered`
   std::vector<Completion> parameters_written;  // below the device, or from there to `params`
   Tensor pending;                              // gradients of this micro-step, not yet reduced
-  Completion grads_gathering;                  // of all of `grads`, where every rank steps all of them
-  int open_visits = 0;                         // forward visits whose backward visit is to come
-  bool reduced = false;                        // in this micro-step
+  Tensor fresh;                // this rank's shard of gradients that are not kept, until they are stepped
+  Completion grads_gathering;  // of all of `grads`, where every rank steps all of them
+  int open_visits = 0;         // forward visits whose backward visit is to come
+  bool reduced = false;        // in this micro-step
 
   bool params_whole() const { return params.defined() && params.extent == whole; }
 };
