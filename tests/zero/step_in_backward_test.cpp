@@ -4,38 +4,9 @@
 #include "tests/support/errors.h"
 #include "tests/support/test_directory.h"
 #include "tests/zero/sharded_models.h"
-#include "zeepo/autograd/tape.h"
 
 namespace zeepo {
 namespace {
-
-// A unit of several pieces between small ones, and one that is left out of every other pass.
-class Wide : public Module {
- public:
-  static constexpr std::int64_t kWide = 450;
-  Wide()
-      : first_(child<GeluBlock>("first", kIn, kWide)),
-        second_(child<GeluBlock>("second", kWide, kWide)),
-        sometimes_(child<GeluBlock>("sometimes", kWide, kWide)),
-        last_(child<GeluBlock>("last", kWide, kOut)) {}
-
-  Tensor loss(const Tensor& x, const Tensor& targets, std::int64_t pass) {
-    Tensor h = second_(first_(x));
-    if (breaks_) {  // on the way back, before the first two have gradients
-      Tensor broken = h;
-      Tape::current()->record({&broken}, [](std::span<Tensor>) { throw Error("broken backward"); });
-      h = broken;
-    }
-    if (pass % 2 == 0) h = sometimes_(h);
-    return cross_entropy(last_(h), targets);
-  }
-
-  void set_breaks(bool breaks) { breaks_ = breaks; }
-
- private:
-  GeluBlock &first_, &second_, &sometimes_, &last_;
-  bool breaks_ = false;
-};
 
 class StepInBackward : public testing::Test {
  protected:
@@ -168,13 +139,13 @@ TEST_F(StepInBackward, APassThatThrowsLeavesTheUnitsItDidNotReach) {
     std::map<std::string, std::vector<float>> before, broken, later;
     read_all(trained.engine, before);
     trained.engine.expect_rate(0.1);
-    trained.model.set_breaks(true);
+    trained.model.breaks = true;
     EXPECT_TRUE(names(error_text([&] { trained.micro_step(); }), "broken backward"));
     read_all(trained.engine, broken);
     EXPECT_EQ(broken.at("second.linear.weight"), before.at("second.linear.weight")) << name_of(place);
     EXPECT_EQ(broken.at("first.linear.weight"), before.at("first.linear.weight")) << name_of(place);
     EXPECT_NE(broken.at("last.linear.weight"), before.at("last.linear.weight")) << name_of(place);
-    trained.model.set_breaks(false);
+    trained.model.breaks = false;
     trained.engine.expect_rate(0.1);
     trained.micro_step();
     (void)trained.engine.step(0.1);

@@ -133,10 +133,10 @@ void Trainer::check_ranks() const {
   for (const auto& [name, shape] : tensors_) model += fmt::format("{} ({});", name, fmt::join(shape, ", "));
   const OptimizerOptions& optimizer = options_.optimizer;
   const auto rule =
-      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}, moments {}",
+      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}, moments {}, delay {}",
                   static_cast<int>(optimizer.type), optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.momentum,
                   optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip,
-                  static_cast<int>(optimizer.moments));
+                  static_cast<int>(optimizer.moments), options_.delayed_update ? options_.delay_after : -1);
   const Schedule& schedule = options_.schedule;
   const auto rates = fmt::format(
       "schedule {}, warmup {} {} from {}, lr {} to {} at {}", static_cast<int>(schedule.type), schedule.warmup,
@@ -182,8 +182,10 @@ EngineOptions Trainer::engine_options() const {
           .piece_elements = piece_elements(options_.host_bytes, options_.piece_elements),
           .pieces_under_way = pieces_under_way_,
           .clip = options_.clip,
-          .step_phase =
-              options_.clip > 0 || options_.dtype == DType::f16 ? StepPhase::after_backward : StepPhase::in_backward,
+          .step_phase = options_.clip > 0 || options_.dtype == DType::f16 || options_.delayed_update
+                            ? StepPhase::after_backward
+                            : StepPhase::in_backward,
+          .delay_after = options_.delayed_update ? std::optional(options_.delay_after) : std::nullopt,
           .activation_checkpointing = options_.activation_checkpointing,
           .loss_scale = options_.loss_scale};
 }
@@ -204,6 +206,7 @@ Trainer::Plan Trainer::plan_memory() {
   Session session = Session::dry(communicator_, lower_options(), options_.backend);
   EngineOptions options = engine_options();
   options.accumulation = std::min<std::int64_t>(options.accumulation, 2);  // the third is as the second
+  if (options.delay_after) options.delay_after = 0;
   {
     Engine engine(*model_, session.communicator(), options);
     engine.load(random_weights(options_.seed));

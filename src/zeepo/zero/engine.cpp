@@ -219,6 +219,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
   finish_reduction();
   step_reduced();
   finish_leaving();
+  update_waits_ = false;
   end_pass();
 }
 
@@ -237,6 +238,7 @@ void Engine::abandon_step() {
   outlast_transfers();
   for (auto& reduction : reductions_) outlast(reduction.done);
   reductions_.clear();
+  in_queue_.clear();
   leaving_.clear();
   abandon_steps_in_backward();
   for (std::size_t u = 0; u < states_.size(); ++u) {
@@ -267,6 +269,7 @@ Stalls Engine::stalls() const {
 }
 
 void Engine::settle() {
+  finish_update();
   step_all_below();
   if (lower_) lower_->drain();
   for (auto& state : states_) {

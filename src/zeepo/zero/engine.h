@@ -65,6 +65,10 @@ struct EngineOptions {
   int pieces_under_way = 4;
   float clip = 1.0f;  // 0 or less: no clipping
   StepPhase step_phase = StepPhase::after_backward;
+  // ZeRO-Offload's delayed update: after this many steps, the update of a step is made under the next step's passes,
+  // each unit after its last use there. So weights lag one step behind: those of step t have the updates up to step t
+  // − 2.
+  std::optional<std::int64_t> delay_after = {};
   bool activation_checkpointing = false;
   LossScale::Options loss_scale = {};  // fp16 only
 };
@@ -117,7 +121,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // scale to lower, with the weights as before; and when the loss alone is not finite, after the step. Shards stepped
   // in the backward pass leave out units with such gradients only; the others have been stepped when it throws.
   StepResult step(double lr);
-  // Returns when every weight is stepped and nothing is on its way: others may then use the communicator.
+  // Returns when every weight is stepped, delayed updates too, and nothing is on its way: others may then use the
+  // communicator.
   void settle();
   // Runs f as one pass without a backward pass.
   void infer(const std::function<void()>& f);
@@ -225,6 +230,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void clear_padding(std::size_t unit, const Tensor& flat);
   void reduce(std::size_t unit);
   void finish_reduction();
+  void keep_reduced(Reduction& reduction);
   bool last_micro_step() const { return micro_steps_ + 1 == options_.accumulation; }
   void fetch_sum(Reduction& reduction);
   void keep_in_pieces(UnitState& state, Reduction& reduction);
@@ -259,6 +265,13 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void read_ahead();
   void forget_read_ahead();
   Stream& host_stream() const;
+
+  // The delayed update (delayed_update.cpp).
+  bool delays() const { return options_.delay_after.has_value(); }
+  void delay_update();
+  void update_unit(std::size_t unit);
+  void keep_in_turn(Reduction reduction);
+  void finish_update();
 
   // The step inside the backward pass (step_in_backward.cpp).
   bool steps_in_backward() const { return options_.step_phase == StepPhase::in_backward; }
@@ -306,6 +319,10 @@ class Engine final : private VisitHooks, private Leaf::Store {
   LossScale loss_scale_;
   Tensor loss_, norm_partials_, control_;
   std::array<float, sizeof(StepControl) / sizeof(float)> host_control_{};  // control_ as last computed
+  // Where updates are delayed.
+  bool update_waits_ = false;       // the last step's, of units ...
+  std::vector<bool> updated_;       // ... that have not had it
+  std::deque<Reduction> in_queue_;  // whose units must not lose their last gradients yet
   // Where shards are stepped in the backward pass.
   Tensor unit_controls_;                 // a StepControl a unit
   std::vector<std::size_t> to_step_;     // units whose gradients are on their way to where they are stepped

@@ -12,6 +12,7 @@ namespace zeepo {
 // Stages 0 and 1 keep a unit's gradients whole, and a rank alone has nothing to cut: the ops then write where the sum
 // will be. With accumulation the sum is fp32 and stands apart.
 bool Engine::reduces_in_place() const {
+  if (delays()) return false;  // the last step's are there still
   return options_.accumulation == 1 && (options_.stage < 2 || collectives_.alone());
 }
 
@@ -86,7 +87,7 @@ void Engine::reduce(std::size_t u) {
   } else {
     const bool adds = adds_to_sum();
     reduction.scratch = Tensor({state.whole.elements()}, options_.dtype, Kind::working);
-    if (adds || !state.grads.defined())
+    if (adds || delays() || !state.grads.defined())
       reduction.reduced = Tensor({state.own.elements()}, adds ? DType::f32 : grads_dtype(), Kind::working);
     else
       reduction.reduced = state.grads.of(state.own);
@@ -117,6 +118,13 @@ void Engine::finish_reduction() {
   reductions_.pop_front();
   collectives_.wait(reduction.done);
   step_reduced();
+  if (update_waits_)
+    keep_in_turn(std::move(reduction));
+  else
+    keep_reduced(reduction);
+}
+
+void Engine::keep_reduced(Reduction& reduction) {
   UnitState& state = states_[reduction.unit];
   if (!state.grads.defined()) {
     keep_in_pieces(state, reduction);
@@ -124,11 +132,11 @@ void Engine::finish_reduction() {
     return;
   }
   const Tensor sum = state.grads.of(state.own);
-  if (options_.accumulation > 1)
+  if (options_.accumulation > 1 || delays())
     launch([&](auto& s) {
       if (adds_to_sum())
         add(s, sum.view(), reduction.reduced.view(), sum.view());
-      else if (collectives_.alone())
+      else if (collectives_.alone() || delays())
         copy(s, reduction.reduced.view(), sum.view());
     });
   if (!last_micro_step()) return;

@@ -22,6 +22,11 @@ void Engine::check_options() const {
                 options_.stage);
   if (options_.piece_elements < 1 || options_.piece_elements % kPieceAlignment != 0)
     throw Error("engine: pieces of {} elements: must be a multiple of {}", options_.piece_elements, kPieceAlignment);
+  if (delays() && options_.accumulation > 1)
+    throw Error(
+        "engine: a delayed update with {} micro-steps: gradients of one step are kept only; take one micro-step",
+        options_.accumulation);
+  if (delays() && steps_in_backward()) throw Error("engine: a delayed update cannot be made in the same backward pass");
   if (steps_in_backward() && (options_.clip > 0 || options_.dtype == DType::f16))
     throw Error("engine: clip {} in {}: steps in the backward pass cannot be clipped or scaled; step after it",
                 options_.clip, name_of(options_.dtype));
@@ -114,7 +119,7 @@ void Engine::order_pieces(const std::vector<bool>& visited) {
       below_end_[u] = below_.size();
     }
   stepped_below_ = below_.size();
-  if (!steps_in_backward()) return;
+  if (!steps_in_backward() && !delays()) return;
   std::ranges::reverse(below_);
   for (std::size_t i = 0; i < below_.size(); ++i) below_end_[below_[i].unit] = i + 1;
 }

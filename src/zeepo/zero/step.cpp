@@ -34,6 +34,7 @@ StepResult Engine::step(double lr) {
   if (!steps_in_backward())
     for (auto& state : states_)
       for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
+  const bool delayed = delays() && steps_ > *options_.delay_after;
   std::vector<bool> wanted_next(states_.size());
   for (const std::size_t u : planner_->begin(kTraining).ahead) wanted_next[u] = true;
   const auto fetch_early = [&](std::size_t u) {  // the next pass starts with it
@@ -42,7 +43,7 @@ StepResult Engine::step(double lr) {
     sent_early_bytes_ += collectives_.sent().all_gather - sent;
   };
   for (std::size_t u = 0; u < states_.size(); ++u) {
-    if (!steps_in_backward()) {
+    if (!steps_in_backward() && !delayed) {
       collectives_.wait(states_[u].grads_gathering);
       step_on_device(u);
       if (!steps_below(u)) regather(u);
@@ -50,6 +51,7 @@ StepResult Engine::step(double lr) {
     if (!below) fetch_early(u);  // on its way while later units are stepped
   }
   take_control();
+  if (delayed) delay_update();
   if (below) {
     if (!steps_in_backward()) begin_steps_below();
     for (const std::size_t u : always_there_) step_below(below_end_[u]);

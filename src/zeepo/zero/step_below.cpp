@@ -78,7 +78,7 @@ void Engine::forget_read_ahead() {
 }
 
 void Engine::step_below(std::size_t end) {
-  if (steps_in_backward()) return;  // all of it was
+  if (steps_in_backward() || update_waits_) return;  // all of it was, or comes with the next gradients
   while (stepped_below_ < end) {
     const PieceRef ref = below_[stepped_below_++];
     step_piece_below(ref);
