@@ -1,7 +1,8 @@
 // Moments of a flat range in their three forms (kernels/moments.h), as vectors. Per Highway target, like
 // float_lanes-inl.h.
 //
-// A step walks blocks of kMomentBlock: open(block), then get and put for each vector, then close(block, n, key).
+// A step walks blocks of kMomentBlock: open(block, n), then get and put for each vector, then settle(block), finish(i,
+// chance) for each vector of the whole block, and close(block, n).
 #if defined(ZEEPO_KERNELS_CPU_MOMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ZEEPO_KERNELS_CPU_MOMENTS_INL_H_
 #undef ZEEPO_KERNELS_CPU_MOMENTS_INL_H_
@@ -56,10 +57,10 @@ struct PlainMoment {
 
 template <Order order>
 struct HalfMoment {
-  static constexpr bool kNarrow = true;
+  static constexpr bool kNarrow = true, kShares = false;
   bf16* values;
 
-  void open(std::int64_t) const {}
+  void open(std::int64_t, std::int64_t) const {}
   template <class Count>
   HWY_INLINE Floats get(std::int64_t i, Count count) const {
     return load(values + i, count);
@@ -73,46 +74,45 @@ struct HalfMoment {
     HalfMoment{narrow}.put(x, 0, Whole{}, chance);
     std::memcpy(values + i, narrow, part.count * sizeof(bf16));
   }
-  void close(std::int64_t, std::int64_t, RngKey) const {}
 };
 
 template <Order order>
 struct ByteMoment {
-  static constexpr bool kNarrow = true;
+  static constexpr bool kNarrow = true, kShares = true;
   static constexpr int kSpan = order == Order::first ? kFirstMomentSpan : kSecondMomentSpan;
   using ByteTag = hn::Rebind<std::uint8_t, FloatTag>;
 
   std::uint8_t *values, *exponents;
   std::int64_t begin = 0;  // of the open block
   std::uint32_t base = 0;  // the bits of the least number that is not evenly spaced
-  HWY_ALIGN float fresh[kMomentBlock] = {};
+  HWY_ALIGN float fresh[kMomentBlock];
+  HWY_ALIGN std::uint8_t codes[kMomentBlock];
 
   ByteMoment(std::uint8_t* all, std::uint8_t* shared) : values(all), exponents(shared) {}
 
   static std::uint32_t base_of(std::uint32_t exponent) {
     return (std::clamp(exponent, kLeastExponent, kLargestExponent) - kSpan) << 23;
   }
-  HWY_INLINE void open(std::int64_t block) {
+  HWY_INLINE void open(std::int64_t block, std::int64_t n) {
     begin = block;
     base = base_of(exponents[block / kMomentBlock]);
-    std::fill(std::begin(fresh), std::end(fresh), 0.0f);
+    if (n < kMomentBlock) std::fill(std::begin(fresh), std::end(fresh), 0.0f);
   }
   HWY_INLINE Floats get(std::int64_t i, Whole) const {
-    const auto codes = hn::PromoteTo(WordTag(), hn::LoadU(ByteTag(), values + i));
-    const auto magnitude = order == Order::first ? hn::And(codes, splat_word(0x7f)) : codes;
+    const auto bytes = hn::PromoteTo(WordTag(), hn::LoadU(ByteTag(), values + i));
+    const auto magnitude = order == Order::first ? hn::And(bytes, splat_word(0x7f)) : bytes;
     const auto shifted = hn::Add(hn::ShiftLeft<kCodeShift>(magnitude), splat_word(base));
     const auto spaced = hn::Sub(hn::BitCast(FloatTag(), shifted), hn::BitCast(FloatTag(), splat_word(base)));
     const auto scaled = hn::BitCast(FloatTag(), hn::Sub(shifted, splat_word(1u << 23)));
-    const auto small = hn::RebindMask(FloatTag(), hn::Lt(magnitude, splat_word(8)));
-    const auto x = hn::IfThenElse(small, spaced, scaled);
+    const auto x = hn::Min(spaced, scaled);  // each is the smaller one where it holds
     if constexpr (order == Order::second) return x;
-    const auto sign = hn::ShiftLeft<24>(hn::And(codes, splat_word(0x80)));
+    const auto sign = hn::ShiftLeft<24>(hn::AndNot(splat_word(0x7f), bytes));
     return hn::Or(x, hn::BitCast(FloatTag(), sign));
   }
   HWY_INLINE Floats get(std::int64_t i, Part part) const {
-    HWY_ALIGN std::uint8_t codes[hn::MaxLanes(FloatTag())] = {};
-    std::memcpy(codes, values + i, part.count);
-    ByteMoment rest(codes, exponents);
+    HWY_ALIGN std::uint8_t some[hn::MaxLanes(FloatTag())] = {};
+    std::memcpy(some, values + i, part.count);
+    ByteMoment rest(some, exponents);
     rest.base = base;
     return rest.get(0, Whole{});
   }
@@ -121,7 +121,7 @@ struct ByteMoment {
   HWY_INLINE void put(Floats x, std::int64_t i, Count count, Words) {
     hn::Store(within(x, count), FloatTag(), fresh + (i - begin));
   }
-  HWY_INLINE void close(std::int64_t block, std::int64_t n, RngKey key) {
+  HWY_INLINE void settle(std::int64_t block) {
     const auto width = static_cast<std::int64_t>(lanes());
     auto largest = zero();
     for (std::int64_t i = 0; i < kMomentBlock; i += width)
@@ -130,10 +130,11 @@ struct ByteMoment {
     const auto exponent = std::min((most + kRoundUp) >> 23, kLargestExponent);
     exponents[block / kMomentBlock] = static_cast<std::uint8_t>(exponent);
     base = base_of(exponent);
-    HWY_ALIGN std::uint8_t codes[kMomentBlock];
-    for (std::int64_t i = 0; i < kMomentBlock; i += width)
-      hn::StoreU(hn::TruncateTo(ByteTag(), code(hn::Load(FloatTag(), fresh + i), chance_words(key, i))), ByteTag(),
-                 codes + i);
+  }
+  HWY_INLINE void finish(std::int64_t i, Words chance) {
+    hn::StoreU(hn::TruncateTo(ByteTag(), code(hn::Load(FloatTag(), fresh + i), chance)), ByteTag(), codes + i);
+  }
+  HWY_INLINE void close(std::int64_t block, std::int64_t n) const {
     std::memcpy(values + block, codes, static_cast<std::size_t>(n));
   }
   HWY_INLINE Words code(Floats x, Words chance) const {
@@ -141,7 +142,8 @@ struct ByteMoment {
     const auto bits = hn::BitCast(WordTag(), size), least = splat_word(base);
     const auto spaced = hn::Sub(hn::BitCast(WordTag(), hn::Add(size, hn::BitCast(FloatTag(), least))), least);
     const auto scaled = hn::Sub(bits, splat_word(base - (1u << 23)));
-    const auto exact = hn::IfThenElse(hn::Lt(bits, least), spaced, scaled);
+    const hn::RebindToSigned<FloatTag> integers;  // each is the larger one where it holds; `scaled` may be negative
+    const auto exact = hn::BitCast(WordTag(), hn::Max(hn::BitCast(integers, spaced), hn::BitCast(integers, scaled)));
     auto result = hn::ShiftRight<kCodeShift>(hn::Add(exact, hn::ShiftLeft<4>(half_of<order>(chance))));
     if constexpr (order == Order::first) {
       result = hn::Min(result, splat_word(0x7f));
@@ -158,11 +160,20 @@ HWY_INLINE void in_moment_blocks(std::int64_t n, const Chance& chance, M& m, V& 
   for (std::int64_t block = 0; block < n; block += kMomentBlock) {
     const RngKey key = block_key(chance.key, (chance.first + block) / kMomentBlock);
     const std::int64_t count = std::min(kMomentBlock, n - block);
-    m.open(block);
-    v.open(block);
+    m.open(block, count);
+    v.open(block, count);
     sweep(count, [&](std::int64_t i, auto lanes_used) HWY_ATTR { step(block + i, lanes_used, chance_words(key, i)); });
-    m.close(block, count, key);
-    v.close(block, count, key);
+    if constexpr (M::kShares) {
+      m.settle(block);
+      v.settle(block);
+      for (std::int64_t i = 0; i < kMomentBlock; i += static_cast<std::int64_t>(lanes())) {
+        const auto bits = chance_words(key, i);
+        m.finish(i, bits);
+        v.finish(i, bits);
+      }
+      m.close(block, count);
+      v.close(block, count);
+    }
   }
 }
 
