@@ -1,8 +1,8 @@
 // The Adam step over GPT-2's 124M parameters, beside what this machine's memory gives in the same run.
 //
-// The measure is a[i] += s·b[i] over arrays of the same size: like STREAM's triad, but what it writes it has read, as
-// the step does, so that the bytes counted are the bytes moved. The step is as good as it can be when its GB/s are the
-// same.
+// The measures: a[i] += s·b[i] over arrays of the same size, which writes what it has read, as the step does, so that
+// the bytes counted are the bytes moved; and STREAM's triad, a[i] = b[i] + s·c[i], with the lines that the processor
+// fetches before it writes them counted. The step is as good as it can be when its GB/s are the same.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -58,10 +58,27 @@ void triad(benchmark::State& state) {
   report(state, 12);
 }
 
-void step(benchmark::State& state, DType dtype) {
+void stream_triad(benchmark::State& state) {
+  Machine machine;
+  const Memory a(machine.stream, DType::f32, 1), b(machine.stream, DType::f32, 2), c(machine.stream, DType::f32, 3);
+  for (auto _ : state)
+    machine.pool.for_range(kParameters, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
+      float* __restrict to = a.view().as<float>();
+      const float* __restrict from = b.view().as<float>();
+      const float* __restrict other = c.view().as<float>();
+      for (auto i = begin; i < end; ++i) to[i] = from[i] + 1e-3f * other[i];
+    });
+  report(state, 16);
+}
+
+void step(benchmark::State& state, DType dtype, DType moments) {
   Machine machine;
   CpuStream& s = machine.stream;
-  const Memory param(s, dtype, 1), grad(s, dtype, 0.5f), m(s, DType::f32, 0), v(s, DType::f32, 0);
+  const Memory param(s, dtype, 1), grad(s, dtype, 0.5f), m(s, moments, 0), v(s, moments, 0);
+  const Memory exponents(s, DType::u8, 0), more_exponents(s, DType::u8, 0);
+  const auto moment = [&](const Memory& values, const Memory& shared) {
+    return Moment(values.view(), moments == DType::u8 ? shared.view() : View{});
+  };
   const Memory low(s, dtype == DType::bf16 ? DType::i16 : DType::f32, 0);
   const Weights weights{param.view(), dtype == DType::f32 ? View{} : low.view()};
   StepControl control{.norm = 1, .grad_factor = 0.5f, .skip = 0};
@@ -73,9 +90,11 @@ void step(benchmark::State& state, DType dtype) {
                             .correction1 = 0.1f,
                             .correction2 = 0.05f,
                             .decoupled = true};
-  for (auto _ : state) adam(s, weights, grad.view(), m.view(), v.view(), {&control, DType::f32, {3}}, options);
+  for (auto _ : state)
+    adam(s, weights, grad.view(), moment(m, exponents), moment(v, more_exponents), {&control, DType::f32, {3}},
+         options);
   // Read and written: the moments, the weights. Read: the gradient. fp16 does not read the parameter itself.
-  report(state, dtype == DType::f32 ? 28 : dtype == DType::bf16 ? 26 : 28);
+  report(state, (dtype == DType::bf16 ? 10 : 12) + 4 * static_cast<double>(size_of(moments)));
 }
 
 void norm(benchmark::State& state, DType dtype) {
@@ -86,9 +105,12 @@ void norm(benchmark::State& state, DType dtype) {
 }
 
 BENCHMARK(triad)->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK_CAPTURE(step, fp32, DType::f32)->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK_CAPTURE(step, bf16, DType::bf16)->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK_CAPTURE(step, fp16, DType::f16)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(stream_triad)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(step, fp32, DType::f32, DType::f32)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(step, bf16, DType::bf16, DType::f32)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(step, fp16, DType::f16, DType::f32)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(step, bf16_moments_bf16, DType::bf16, DType::bf16)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(step, bf16_moments_8bit, DType::bf16, DType::u8)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(norm, fp32, DType::f32)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK_CAPTURE(norm, bf16, DType::bf16)->Unit(benchmark::kMillisecond)->UseRealTime();
 

@@ -43,7 +43,7 @@ void expect_agreement(const OptimizerOptions& options) {
   const Tensor weights = Tensor::from<float>(start, {kCount});
   const Tensor control = Tensor::from<float>(std::vector<float>{0, 1, 0}, {3});
   std::vector<Tensor> states;
-  std::vector<View> views;
+  std::vector<Moment> views;
   for (int i = 0; i < state_count(options); ++i) {
     states.push_back(Tensor::from<float>(std::vector<float>(kCount), {kCount}));
     views.push_back(states.back().view());
@@ -88,7 +88,7 @@ TEST(Optimizer, ThePartsDecayStandsInForTheOptions) {
   const auto one = [](float value) { return Tensor::from<float>(std::vector<float>{value}, {1}); };
   const Tensor weights = one(2), grad = one(0), first = one(0), second = one(0);
   const Tensor control = Tensor::from<float>(std::vector<float>{0, 1, 0}, {3});
-  const std::vector<View> moments{first.view(), second.view()};
+  const std::vector<Moment> moments{first.view(), second.view()};
   step(Device::current().compute, {}, {{weights.view(), View{}}, grad.view(), moments, 0}, control.view(), 1, 0.5);
   EXPECT_EQ(weights.item(), 2);
   step(Device::current().compute, {}, {{weights.view(), View{}}, grad.view(), moments, 0.5f}, control.view(), 2, 0.5);

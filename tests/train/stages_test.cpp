@@ -103,6 +103,43 @@ TEST_P(Stages, AllGiveTheSameBits) {
     }
 }
 
+// Without clipping shards are stepped in the backward pass; a clip that nothing reaches steps after it.
+TEST_P(Stages, StepsInTheBackwardPassGiveTheSameBits) {
+  auto options = golden_options("qwen2-tiny", 1);
+  options.dtype = DType::bf16;
+  for (const MomentType moments : {MomentType::fp32, MomentType::bf16, MomentType::eight_bit})
+    for (const int stage : {0, 1, 2, 3}) {
+      options.stage = stage;
+      options.optimizer.moments = moments;
+      options.clip = 1e30f;
+      const Record after = train(options, GetParam());
+      options.clip = 0;
+      const Record within = train(options, GetParam());
+      expect_same(within, after, fmt::format("stage {}", stage));
+      const auto grads = [](const Record& run) { return run.rank(0).at("peak_bytes").at("device").at("grads"); };
+      EXPECT_GT(grads(after), 0);
+      if (stage > 0 || GetParam() == 1) {
+        EXPECT_EQ(grads(within), 0) << stage;
+      }
+    }
+}
+
+TEST_P(Stages, DelayedUpdatesGiveTheSameBits) {
+  auto options = golden_options("qwen2-tiny", 1);
+  const Record at_once = train(options, GetParam());
+  options.delayed_update = true;
+  options.delay_after = options.steps;
+  expect_same(train(options, GetParam()), at_once, "none is delayed");
+  options.delay_after = 2;
+  const Record delayed = train(options, GetParam());
+  for (const std::size_t step : {0, 1, 2}) EXPECT_EQ(delayed.losses[step], at_once.losses[step]);
+  for (const std::size_t step : {3, 4, 5}) EXPECT_NE(delayed.losses[step], at_once.losses[step]);
+  for (const int stage : {1, 2, 3}) {
+    options.stage = stage;
+    expect_same(train(options, GetParam()), delayed, fmt::format("stage {}", stage));
+  }
+}
+
 TEST_P(Stages, ComputeWhatOneRankDoes) {
   for (const char* model : {"gpt2-tiny", "qwen3-tiny"}) {
     const int ranks = GetParam();

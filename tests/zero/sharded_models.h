@@ -2,6 +2,8 @@
 #pragma once
 
 #include "tests/zero/sharded_run.h"
+#include "zeepo/autograd/tape.h"
+#include "zeepo/base/error.h"
 #include "zeepo/ops/activation.h"
 #include "zeepo/ops/add.h"
 #include "zeepo/ops/loss.h"
@@ -178,6 +180,28 @@ class Deep : public Module {
     return blocks;
   }();
   Module& head_ = child<Linear>("head", kIn, kOut);
+};
+
+// Units of several pieces between small ones, one of them left out of every other pass.
+class Wide : public Module {
+ public:
+  static constexpr std::int64_t kWide = 450;
+
+  Tensor loss(const Tensor& x, const Tensor& targets, std::int64_t pass) {
+    Tensor h = second_(first_(x));
+    if (breaks) {
+      Tensor broken = h;
+      Tape::current()->record({&broken}, [](std::span<Tensor>) { throw Error("broken backward"); });
+      h = broken;
+    }
+    if (pass % 2 == 0) h = sometimes_(h);
+    return cross_entropy(last_(h), targets);
+  }
+  bool breaks = false;  // on the way back, before the first two have gradients
+
+ private:
+  GeluBlock &first_ = child<GeluBlock>("first", kIn, kWide), &second_ = child<GeluBlock>("second", kWide, kWide),
+            &sometimes_ = child<GeluBlock>("sometimes", kWide, kWide), &last_ = child<GeluBlock>("last", kWide, kOut);
 };
 
 }  // namespace zeepo

@@ -123,6 +123,7 @@ ShardedResult train_rank(const ShardedRun& run, Communicator& communicator) {
   result.hashes.push_back(engine.weights_hash());
   const std::int64_t accumulation = run.options.accumulation;
   for (int step = 0; step < run.steps; ++step) {
+    engine.expect_rate(run.lr);
     for (std::int64_t m = 0; m < accumulation; ++m) {
       Rows rows(((step * accumulation + m) * run.ranks + communicator.rank()) * run.rows, run.rows);
       if (step == run.poisoned_step && communicator.rank() == run.poisoned_rank)

@@ -150,6 +150,86 @@ TEST_F(Tiers, SgdStepsBelowTheDevice) {
   }
 }
 
+const OptimizerOptions kNarrow[] = {{.moments = MomentType::bf16, .seed = 3},
+                                    {.moments = MomentType::eight_bit, .seed = 3},
+                                    {.type = OptimizerType::adam, .moments = MomentType::eight_bit, .seed = 3},
+                                    {.type = OptimizerType::sgd, .moments = MomentType::bf16, .seed = 3}};
+
+// Narrow moments are rounded by chance, and chance is by the weight's place in the model.
+TEST_F(Tiers, NarrowMomentsGiveTheSameBitsEverywhere) {
+  const std::vector<Case> cases{{{}, {.host = 1}, Place::device},
+                                {{}, {.nvme = 1}, Place::device},
+                                {{.nvme = 1}, {.host = 0.4, .nvme = 0.3}, Place::device},
+                                {{.host = 0.5}, {}, Place::host}};
+  for (const auto& optimizer : kNarrow)
+    for (const int ranks : {1, 3}) {
+      ShardedRun run = base(ranks, DType::bf16, 1);
+      run.options.optimizer = optimizer;
+      const auto reference = train_ranks<Wide>(run);
+      const auto what = [&](const Case& c) {
+        return fmt::format("moments {}, {} ranks, {}", static_cast<int>(optimizer.moments), ranks, describe(c));
+      };
+      for (const Case& c : cases) {
+        run.options.step_below_on = StepSide::host;
+        expect_same_bits(train_ranks<Wide>(placed(run, c)), reference, what(c));
+        run.options.step_below_on = StepSide::device;
+        expect_same_bits(train_ranks<Wide>(placed(run, c)), reference, what(c) + ", on the device");
+      }
+      run.options.step_below_on = StepSide::host;
+      run.options.decay = Decay::matrices;
+      const auto decaying = train_ranks<Wide>(run);
+      for (const int stage : {0, 1, 2}) {
+        run.options.stage = stage;
+        expect_same_bits(train_ranks<Wide>(run), decaying, fmt::format("stage {}", stage));
+      }
+    }
+}
+
+// With one step's gradients at hand the seed alone decides what is kept of the moments.
+TEST_F(Tiers, TheSeedDecidesTheRounding) {
+  ShardedRun run = base(1, DType::f32, 1);
+  run.options.optimizer = kNarrow[0];
+  const auto one = train_ranks<Wide>(run), same = train_ranks<Wide>(run);
+  run.options.optimizer.seed = 4;
+  const auto other = train_ranks<Wide>(run);
+  expect_same_bits(same, one, "the same seed");
+  EXPECT_EQ(other[0].hashes[1], one[0].hashes[1]) << "the first step uses moments as computed";
+  EXPECT_NE(other[0].hashes[2], one[0].hashes[2]);
+}
+
+TEST_F(Tiers, NarrowMomentsTakeTheirBytesInEveryTier) {
+  struct Expected {
+    MomentType moments;
+    double bytes;  // a weight: two moments, and the int16 remainder of a bf16 weight
+  };
+  for (const auto& [moments, bytes] : {Expected{MomentType::fp32, 10}, Expected{MomentType::bf16, 6},
+                                       Expected{MomentType::eight_bit, 2 + 2 * (1 + 1.0 / kMomentBlock)}})
+    for (const Place place : kPlaces) {
+      Session session({.threads = 1, .device_bytes = 64 << 20, .lower = base(1, DType::bf16, 1).lower});
+      Wide model;
+      EngineOptions options = base(1, DType::bf16, 1).options;
+      options.optimizer.moments = moments;
+      options.placement = {Shares::all_in(place), Shares::all_in(place), Place::device};
+      Engine engine(model, session.communicator(), options);
+      engine.load(fill_weights);
+      engine.micro_step([&] { return loss_of(model, Rows(0, 5), DType::bf16, 0); });
+      (void)engine.step(0.1);
+      engine.settle();
+      const Tier& tier = place == Place::device ? session.memory() : session.lower().at(place);
+      const auto expected = bytes * static_cast<double>(engine.parameter_count());
+      const double rounding = place == Place::nvme ? 5.0 * SwapFile::kPageBytes : 0.01 * expected;
+      EXPECT_NEAR(static_cast<double>(tier.peak()[Kind::optimizer]), expected, rounding)
+          << name_of(place) << " " << static_cast<int>(moments);
+    }
+}
+
+TEST_F(Tiers, EightBitMomentumIsAnError) {
+  Session session({.threads = 1, .device_bytes = 64 << 20});
+  Wide model;
+  const EngineOptions options{.optimizer = {.type = OptimizerType::sgd, .moments = MomentType::eight_bit}};
+  EXPECT_TRUE(names(error_text([&] { Engine(model, session.communicator(), options); }), "--moments 8bit"));
+}
+
 // The device keeps what it uses for the moment; the rest lies where it was told to.
 TEST_F(Tiers, StatesAreCountedWhereTheyLive) {
   Session session({.threads = 1, .device_bytes = 64 << 20, .lower = base(1, DType::bf16, 1).lower});

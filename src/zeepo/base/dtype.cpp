@@ -11,6 +11,7 @@ std::string_view name_of(DType dtype) {
     case DType::f16: return "fp16";
     case DType::i32: return "int32";
     case DType::i16: return "int16";
+    case DType::u8: return "uint8";
   }
   return "?";
 }

@@ -8,9 +8,12 @@
 
 namespace zeepo {
 
-enum class DType : std::uint8_t { f32, bf16, f16, i32, i16 };
+enum class DType : std::uint8_t { f32, bf16, f16, i32, i16, u8 };
 
-constexpr std::size_t size_of(DType dtype) { return dtype == DType::f32 || dtype == DType::i32 ? 4 : 2; }
+constexpr std::size_t size_of(DType dtype) {
+  return dtype == DType::u8 ? 1 : dtype == DType::f32 || dtype == DType::i32 ? 4 : 2;
+}
+constexpr bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 std::string_view name_of(DType dtype);
 // "fp32", "bf16", "fp16", and torch's "float32", "bfloat16", "float16". Throws Error for anything else.
 DType parse_dtype(std::string_view text);

@@ -18,7 +18,8 @@ namespace {
 
 // Texts that become values once all options are known.
 struct Texts {
-  std::string optimizer = "adamw", betas = "0.9,0.95", decay = "all", schedule = "constant", reduce = "each";
+  std::string optimizer = "adamw", moments = "fp32", betas = "0.9,0.95", decay = "all", schedule = "constant",
+              reduce = "each";
   std::string products = "same", comm = "auto";
   std::string dtype, output_dtype, device, memory, prefetch = "256MiB", link;
   std::string offload_param = "none", offload_optimizer = "none", offload_activations = "none", nvme_path;
@@ -37,6 +38,9 @@ void parse_choices(const Texts& texts, TrainOptions& options) {
   options.optimizer.type = choice_option<OptimizerType>(
       "train: --optimizer", texts.optimizer,
       {{"adamw", OptimizerType::adamw}, {"adam", OptimizerType::adam}, {"sgd", OptimizerType::sgd}});
+  options.optimizer.moments = choice_option<MomentType>(
+      "train: --moments", texts.moments,
+      {{"fp32", MomentType::fp32}, {"bf16", MomentType::bf16}, {"8bit", MomentType::eight_bit}});
   options.schedule.type = choice_option<ScheduleType>(
       "train: --schedule", texts.schedule,
       {{"constant", ScheduleType::constant}, {"linear", ScheduleType::linear}, {"cosine", ScheduleType::cosine}});
@@ -73,13 +77,18 @@ void add_data_options(CLI::App& command, TrainOptions& options, Texts& texts) {
   command.add_option("--grad-accum", options.grad_accum, "Micro-batches a step")->capture_default_str();
   command.add_option("--steps", options.steps, "The last step [once through the data]");
   command.add_flag("--no-shuffle", texts.no_shuffle, "Take the samples in the order of the file");
-  command.add_option("--seed", options.seed, "Of the order, fresh weights and dropout")->capture_default_str();
+  command.add_option("--seed", options.seed, "Of the order, fresh weights, dropout and the rounding of narrow moments")
+      ->capture_default_str();
   command.add_option("--threads", options.threads, "[OMP_NUM_THREADS, or all cores]")
       ->check(CLI::Range(1, kMaxThreads));
 }
 
 void add_optimizer_options(CLI::App& command, TrainOptions& options, Texts& texts) {
   command.add_option("--optimizer", texts.optimizer, "adamw, adam or sgd")->capture_default_str();
+  command
+      .add_option("--moments", texts.moments,
+                  "How the optimizer's moments are kept: fp32, bf16 (2 bytes each), or 8bit (adamw, adam)")
+      ->capture_default_str();
   command.add_option("--lr", options.schedule.lr, "Learning rate")->capture_default_str();
   command.add_option("--betas", texts.betas, "Of adamw and adam")->capture_default_str();
   command.add_option("--eps", options.optimizer.eps, "Of adamw and adam")->capture_default_str();
@@ -87,6 +96,9 @@ void add_optimizer_options(CLI::App& command, TrainOptions& options, Texts& text
   command.add_option("--weight-decay", options.optimizer.weight_decay)->capture_default_str();
   command.add_option("--decay", texts.decay, "What decays: all, or matrices alone")->capture_default_str();
   command.add_option("--clip", options.clip, "Largest gradient norm; 0: no clipping")->capture_default_str();
+  command.add_flag("--delayed-update", options.delayed_update,
+                   "Make each update under the next step, whose weights then lag one step behind (off by default)");
+  command.add_option("--delay-after", options.delay_after, "Steps before the first delayed one")->capture_default_str();
   command.add_option("--schedule", texts.schedule, "constant, linear or cosine")->capture_default_str();
   command.add_option("--warmup", options.schedule.warmup, "Steps from 0 up to --lr")->capture_default_str();
   command.add_option("--lr-end", options.schedule.lr_end, "Where linear and cosine end")->capture_default_str();

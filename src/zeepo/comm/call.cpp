@@ -5,8 +5,6 @@
 namespace zeepo {
 namespace {
 
-bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
-
 std::string describe(ConstView view) { return fmt::format("{} {}", name_of(view.dtype), view.shape.str()); }
 
 Call make_call(Op op, ConstView whole, DType result, int root, const Label& label) {

@@ -18,7 +18,7 @@ void check_operands(const char* op, const ConstHeads& q, const ConstHeads& k, co
   };
   const bool fits = like(k, v) && like(q, out) && q.dtype == k.dtype && q.batch == k.batch &&
                     q.head_dim == k.head_dim && q.rows <= k.rows && k.heads > 0 && q.heads % k.heads == 0;
-  if (!fits || q.dtype == DType::i32 || q.dtype == DType::i16)
+  if (!fits || !is_float(q.dtype))
     throw Error("{}: q {}, k {}, v {} and out {} do not fit together", op, text(q), text(k), text(v), text(out));
   if (!(options.scale > 0) || !(options.dropout >= 0) || !(options.dropout < 1) || options.window < 0)
     throw Error("{}: scale {}, dropout {}, window {}: must be positive, in [0, 1) and at least 0", op, options.scale,

@@ -8,6 +8,7 @@
 
 #include "zeepo/device/stream.h"
 #include "zeepo/device/view.h"
+#include "zeepo/kernels/moments.h"
 
 namespace zeepo {
 
@@ -41,17 +42,21 @@ struct AdamOptions {
   float correction1, correction2;  // 1 − beta^t, in fp64 from these fp32 betas, then rounded
   bool decoupled;                  // AdamW: p −= lr·wd·p; else the gradient gets wd·p
 };
-// m = β1·m + (1−β1)·g,  v = β2·v + (1−β2)·g²,  p −= lr · (m/c1) / (sqrt(v/c2) + eps).   m, v: fp32. Changes nothing if
-// control says skip.
-void adam(CpuStream&, Weights weights, ConstView grad, View m, View v, ConstView control, const AdamOptions&);
-void adam(CudaStream&, Weights weights, ConstView grad, View m, View v, ConstView control, const AdamOptions&);
+// m = β1·m + (1−β1)·g,  v = β2·v + (1−β2)·g²,  p −= lr · (m/c1) / (sqrt(v/c2) + eps).   The weight is stepped by m and
+// v as computed, before they are rounded to what is kept of them. m and v are kept in the same dtype. Changes nothing
+// if control says skip.
+void adam(CpuStream&, Weights weights, ConstView grad, const Moment& m, const Moment& v, ConstView control,
+          const AdamOptions&, const Chance& = {});
+void adam(CudaStream&, Weights weights, ConstView grad, const Moment& m, const Moment& v, ConstView control,
+          const AdamOptions&, const Chance& = {});
 
 struct SgdOptions {
   float lr, momentum, weight_decay;
   bool first_step;  // the momentum starts as the gradient itself, as in PyTorch
 };
-// b = momentum·b + g,  p −= lr·b.   momentum == 0: `b` may be empty.
-void sgd(CpuStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&);
-void sgd(CudaStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&);
+// b = momentum·b + g,  p −= lr·b.   momentum == 0: `b` may be empty. `b` is fp32 or bf16.
+void sgd(CpuStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&, const Chance& = {});
+void sgd(CudaStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&,
+         const Chance& = {});
 
 }  // namespace zeepo

@@ -60,10 +60,17 @@ void check(const TrainOptions& options) {
   not_negative("--lr", options.schedule.lr);
   not_negative("--lr-end", options.schedule.lr_end);
   not_negative("--clip", options.clip);
+  at_least("--delay-after", options.delay_after, 0);
+  if (options.delayed_update && options.grad_accum > 1)
+    throw UsageError(
+        "train: --delayed-update with --grad-accum {}: gradients of one step are kept only; use "
+        "--grad-accum 1, or leave it out: a step then takes a smaller part of the time anyway",
+        options.grad_accum);
   not_negative("--weight-decay", options.optimizer.weight_decay);
   not_negative("--eps", options.optimizer.eps);
   in_range("--betas", options.optimizer.beta1, 0, 1);
   in_range("--betas", options.optimizer.beta2, 0, 1);
+  check(options.optimizer);
   in_range("--momentum", options.optimizer.momentum, 0, 1);
   if (options.dropout) in_range("--dropout", *options.dropout, 0, 1);
   are_shares("--offload-param", options.placement.params);

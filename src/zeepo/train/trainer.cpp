@@ -132,9 +132,10 @@ void Trainer::check_ranks() const {
   for (const auto& [name, shape] : tensors_) model += fmt::format("{} ({});", name, fmt::join(shape, ", "));
   const OptimizerOptions& optimizer = options_.optimizer;
   const auto rule =
-      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}",
+      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}, moments {}, delay {}",
                   static_cast<int>(optimizer.type), optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.momentum,
-                  optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip);
+                  optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip,
+                  static_cast<int>(optimizer.moments), options_.delayed_update ? options_.delay_after : -1);
   const Schedule& schedule = options_.schedule;
   const auto rates = fmt::format(
       "schedule {}, warmup {} {} from {}, lr {} to {} at {}", static_cast<int>(schedule.type), schedule.warmup,
@@ -166,10 +167,12 @@ void Trainer::check_ranks() const {
 }
 
 EngineOptions Trainer::engine_options() const {
+  OptimizerOptions optimizer = options_.optimizer;
+  optimizer.seed = options_.seed;
   return {.dtype = options_.dtype,
           .stage = options_.stage,
           .prefetch_bytes = options_.prefetch_bytes,
-          .optimizer = options_.optimizer,
+          .optimizer = optimizer,
           .decay = options_.decay,
           .accumulation = options_.grad_accum,
           .reduce = options_.reduce,
@@ -179,6 +182,10 @@ EngineOptions Trainer::engine_options() const {
           .piece_elements = piece_elements(options_.host_bytes, options_.piece_elements),
           .pieces_under_way = pieces_under_way_,
           .clip = options_.clip,
+          .step_phase = options_.clip > 0 || options_.dtype == DType::f16 || options_.delayed_update
+                            ? StepPhase::after_backward
+                            : StepPhase::in_backward,
+          .delay_after = options_.delayed_update ? std::optional(options_.delay_after) : std::nullopt,
           .activation_checkpointing = options_.activation_checkpointing,
           .loss_scale = options_.loss_scale};
 }
@@ -199,6 +206,7 @@ Trainer::Plan Trainer::plan_memory() {
   Session session = Session::dry(communicator_, lower_options(), options_.backend);
   EngineOptions options = engine_options();
   options.accumulation = std::min<std::int64_t>(options.accumulation, 2);  // the third is as the second
+  if (options.delay_after) options.delay_after = 0;
   {
     Engine engine(*model_, session.communicator(), options);
     engine.load(random_weights(options_.seed));
@@ -206,6 +214,7 @@ Trainer::Plan Trainer::plan_memory() {
     const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
     const Batch blank{std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
     for (int step = 1; step <= 2; ++step) {  // the first is recorded; like all later ones, the second runs ahead
+      engine.expect_rate(0);
       for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, step, m);
       (void)engine.step(0);
     }
@@ -225,9 +234,13 @@ Trainer::Plan Trainer::plan_memory() {
 void Trainer::fill_device(Plan& plan) {
   const EngineOptions options = engine_options();
   if (options.step_below_on != StepSide::device || options.placement.optimizer.on_device()) return;
-  constexpr std::int64_t kBytesAnElement = 12;  // at most: the weight's remainder, two moments
+  const StateLayout layout{
+      .dtype = options.dtype, .moments = state_count(options.optimizer), .moment_type = options.optimizer.moments};
+  std::size_t piece = StateSlots::whole_pages(layout.bytes(options.piece_elements));
+  if (!options.placement.params.on_device())
+    piece += StateSlots::whole_pages(static_cast<std::size_t>(options.piece_elements) * size_of(options.dtype));
   const std::int64_t room = budgets(plan)[0] - static_cast<std::int64_t>(plan.bytes[0]);
-  const std::int64_t more = room / (options.piece_elements * kBytesAnElement);
+  const std::int64_t more = room / static_cast<std::int64_t>(piece);
   if (more <= 0) return;
   pieces_under_way_ += static_cast<int>(std::min<std::int64_t>(more, std::numeric_limits<int>::max() / 2));
   plan = plan_memory();
@@ -360,8 +373,9 @@ void Trainer::micro_step(Engine& engine, const Batch& batch, std::int64_t step, 
 StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
   const Stalls stalled = engine.stalls();
-  for (std::int64_t m = 0; m < options_.grad_accum; ++m) micro_step(engine, read_batch(step, m), step, m);
   const double lr = learning_rate(options_.schedule, step, options_.steps);
+  engine.expect_rate(lr);
+  for (std::int64_t m = 0; m < options_.grad_accum; ++m) micro_step(engine, read_batch(step, m), step, m);
   const StepResult result = engine.step(lr);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
 

@@ -31,10 +31,11 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
   for (std::size_t u = 0; u < visited.size(); ++u)
     if (!visited[u]) always_there_.push_back(u);
   Dealers deal{Dealer(options.placement.params), Dealer(options.placement.optimizer)};
-  std::int64_t blocks = 0;
+  std::int64_t blocks = 0, weights = 0;
   for (std::size_t u = 0; u < plan_.units.size(); ++u) {
     const Unit& unit = plan_.units[u];
     UnitState& state = states_[u];
+    state.first_weight = std::exchange(weights, weights + unit.elements);
     keep(state, unit, !visited[u] || persistent(unit), deal);
     place_parameters(u);
     if (!state.trained) continue;
@@ -59,6 +60,8 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
   loss_ = Tensor({1}, DType::f32, Kind::working);
   norm_partials_ = Tensor({collectives_.size() * std::max<std::int64_t>(blocks, 1)}, DType::f32, Kind::working);
   control_ = Tensor({sizeof(StepControl) / sizeof(float)}, DType::f32, Kind::working);
+  if (!steps_in_backward()) return;
+  unit_controls_ = Tensor({control_.elements() * static_cast<std::int64_t>(states_.size())}, DType::f32, Kind::working);
 }
 
 Engine::~Engine() {
@@ -205,6 +208,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
   }
   launch([&](auto& s) { sum(s, value.view(), mean, loss_.view(), micro_steps_ > 0); });
   step_all_below();  // units that this pass does not use must not meet new gradients before their step
+  if (steps_in_backward() && last_micro_step()) begin_steps_in_backward();
   tape.backward(value);
   for (std::size_t u = 0; u < states_.size(); ++u) {
     if (!states_[u].reduced) reduce(u);
@@ -213,7 +217,9 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
   }
   std::ranges::fill(open_visits_, 0);
   finish_reduction();
+  step_reduced();
   finish_leaving();
+  update_waits_ = false;
   end_pass();
 }
 
@@ -232,7 +238,9 @@ void Engine::abandon_step() {
   outlast_transfers();
   for (auto& reduction : reductions_) outlast(reduction.done);
   reductions_.clear();
+  in_queue_.clear();
   leaving_.clear();
+  abandon_steps_in_backward();
   for (std::size_t u = 0; u < states_.size(); ++u) {
     UnitState& state = states_[u];
     outlast(state.gathering);
@@ -261,6 +269,7 @@ Stalls Engine::stalls() const {
 }
 
 void Engine::settle() {
+  finish_update();
   step_all_below();
   if (lower_) lower_->drain();
   for (auto& state : states_) {

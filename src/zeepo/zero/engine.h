@@ -40,6 +40,10 @@ enum class Use { train, infer };     // infer keeps the parameters alone
 // stage; or summed locally first, with less traffic, more memory and other rounding (stages 0 and 1).
 enum class Reduce { each, last };
 
+// When shards are stepped: after the last backward pass of a step, when the norm of all gradients is known; or inside
+// it, each as soon as its gradients are there, which then need not be kept. Inside nothing can be clipped or scaled.
+enum class StepPhase { after_backward, in_backward };
+
 struct EngineOptions {
   Use use = Use::train;
   DType dtype = DType::f32;  // of parameters, activations and gradients
@@ -60,6 +64,11 @@ struct EngineOptions {
   std::int64_t piece_elements = 1 << 22;
   int pieces_under_way = 4;
   float clip = 1.0f;  // 0 or less: no clipping
+  StepPhase step_phase = StepPhase::after_backward;
+  // ZeRO-Offload's delayed update: after this many steps, the update of a step is made under the next step's passes,
+  // each unit after its last use there. So weights lag one step behind: those of step t have the updates up to step t
+  // − 2.
+  std::optional<std::int64_t> delay_after = {};
   bool activation_checkpointing = false;
   LossScale::Options loss_scale = {};  // fp16 only
 };
@@ -102,12 +111,18 @@ class Engine final : private VisitHooks, private Leaf::Store {
 
   // Forward and backward pass of one micro-batch; its gradients are reduced into the shards. `loss` gives one element.
   // When it throws, on every rank at the same place, the step's earlier micro-steps are dropped with it: the next one
-  // is the first of a new step.
+  // is the first of a new step. With steps in the backward pass, what has been stepped until then stays stepped.
   void micro_step(const std::function<Tensor()>& loss);
-  // After `accumulation` micro-steps: norm, clip, step. Throws Error when a gradient is not finite and there is no loss
-  // scale to lower, with the weights as before; and when the loss alone is not finite, after the step.
+  // The learning rate of the step whose micro-steps come next: needed before the last of them where shards are stepped
+  // in the backward pass.
+  void expect_rate(double lr) { expected_rate_ = lr; }
+  // After `accumulation` micro-steps: norm, clip, step; or, where shards are stepped in the backward pass, what is left
+  // of it, with the rate that was expected. Throws Error when a gradient is not finite and there is no loss
+  // scale to lower, with the weights as before; and when the loss alone is not finite, after the step. Shards stepped
+  // in the backward pass leave out units with such gradients only; the others have been stepped when it throws.
   StepResult step(double lr);
-  // Returns when every weight is stepped and nothing is on its way: others may then use the communicator.
+  // Returns when every weight is stepped, delayed updates too, and nothing is on its way: others may then use the
+  // communicator.
   void settle();
   // Runs f as one pass without a backward pass.
   void infer(const std::function<void()>& f);
@@ -215,6 +230,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void clear_padding(std::size_t unit, const Tensor& flat);
   void reduce(std::size_t unit);
   void finish_reduction();
+  void keep_reduced(Reduction& reduction);
   bool last_micro_step() const { return micro_steps_ + 1 == options_.accumulation; }
   void fetch_sum(Reduction& reduction);
   void keep_in_pieces(UnitState& state, Reduction& reduction);
@@ -235,6 +251,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void step_piece(Stream& stream, std::size_t unit, const Extent& extent, const PieceMemory& memory, ConstView control);
   void step_on_device(std::size_t unit);
   PieceMemory on_device(const UnitState& state, const StatePiece& piece) const;
+  View gradients_of(const UnitState& state, const Extent& extent) const;
   void regather(std::size_t unit);
   bool steps_below(std::size_t unit) const;
   void begin_steps_below();
@@ -248,6 +265,24 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void read_ahead();
   void forget_read_ahead();
   Stream& host_stream() const;
+
+  // The delayed update (delayed_update.cpp).
+  bool delays() const { return options_.delay_after.has_value(); }
+  void delay_update();
+  void update_unit(std::size_t unit);
+  void keep_in_turn(Reduction reduction);
+  void finish_update();
+
+  // The step inside the backward pass (step_in_backward.cpp).
+  bool steps_in_backward() const { return options_.step_phase == StepPhase::in_backward; }
+  bool keeps_gradients(const UnitState& state) const;
+  void begin_steps_in_backward();
+  void when_reduced(std::size_t unit);
+  void step_reduced();
+  void step_ready_below();
+  void abandon_steps_in_backward();
+  ConstView control_on_device(std::size_t unit) const;
+  std::array<float, 3> control_on_host(std::size_t unit) const;
   Label label(const char* what, std::size_t unit) const;
   About about(std::string_view what, std::size_t unit) const { return {what, plan_.units[unit].name}; }
 
@@ -285,10 +320,19 @@ class Engine final : private VisitHooks, private Leaf::Store {
   LossScale loss_scale_;
   Tensor loss_, norm_partials_, control_;
   std::array<float, sizeof(StepControl) / sizeof(float)> host_control_{};  // control_ as last computed
-  double lr_ = 0;                                                          // of the last step
-  double step_seconds_ = 0;                                                // below the device
-  std::int64_t micro_steps_ = 0;                                           // done of the current step
-  std::int64_t steps_ = 0;                                                 // taken, skipped ones not counted
+  // Where updates are delayed.
+  bool update_waits_ = false;       // the last step's, of units ...
+  std::vector<bool> updated_;       // ... that have not had it
+  std::deque<Reduction> in_queue_;  // whose units must not lose their last gradients yet
+  // Where shards are stepped in the backward pass.
+  Tensor unit_controls_;                 // a StepControl a unit
+  std::vector<std::size_t> to_step_;     // units whose gradients are on their way to where they are stepped
+  std::vector<bool> may_step_;           // of each unit: all its gradients are there
+  std::optional<double> expected_rate_;  // of the step that is under way
+  double lr_ = 0;                        // of the last step
+  double step_seconds_ = 0;              // below the device
+  std::int64_t micro_steps_ = 0;         // done of the current step
+  std::int64_t steps_ = 0;               // taken, skipped ones not counted
 };
 
 }  // namespace zeepo

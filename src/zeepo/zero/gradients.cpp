@@ -12,6 +12,7 @@ namespace zeepo {
 // Stages 0 and 1 keep a unit's gradients whole, and a rank alone has nothing to cut: the ops then write where the sum
 // will be. With accumulation the sum is fp32 and stands apart.
 bool Engine::reduces_in_place() const {
+  if (delays()) return false;  // the last step's are there still
   return options_.accumulation == 1 && (options_.stage < 2 || collectives_.alone());
 }
 
@@ -86,7 +87,7 @@ void Engine::reduce(std::size_t u) {
   } else {
     const bool adds = adds_to_sum();
     reduction.scratch = Tensor({state.whole.elements()}, options_.dtype, Kind::working);
-    if (adds || !state.grads.defined())
+    if (adds || delays() || !state.grads.defined())
       reduction.reduced = Tensor({state.own.elements()}, adds ? DType::f32 : grads_dtype(), Kind::working);
     else
       reduction.reduced = state.grads.of(state.own);
@@ -94,7 +95,8 @@ void Engine::reduce(std::size_t u) {
                                                  reduction.reduced.view(), label("gradients", u));
   }
   reductions_.push_back(std::move(reduction));
-  if (options_.prefetch_bytes == 0) finish_reduction();
+  const bool nothing_to_wait_for = steps_in_backward() && collectives_.alone();
+  if (options_.prefetch_bytes == 0 || nothing_to_wait_for) finish_reduction();
 }
 
 // Sums of earlier micro-steps that live below the device come up to be added to.
@@ -115,14 +117,26 @@ void Engine::finish_reduction() {
   Reduction reduction = std::move(reductions_.front());
   reductions_.pop_front();
   collectives_.wait(reduction.done);
+  step_reduced();
+  if (update_waits_)
+    keep_in_turn(std::move(reduction));
+  else
+    keep_reduced(reduction);
+}
+
+void Engine::keep_reduced(Reduction& reduction) {
   UnitState& state = states_[reduction.unit];
-  if (!state.grads.defined()) return keep_in_pieces(state, reduction);
+  if (!state.grads.defined()) {
+    keep_in_pieces(state, reduction);
+    if (last_micro_step()) when_reduced(reduction.unit);
+    return;
+  }
   const Tensor sum = state.grads.of(state.own);
-  if (options_.accumulation > 1)
+  if (options_.accumulation > 1 || delays())
     launch([&](auto& s) {
       if (adds_to_sum())
         add(s, sum.view(), reduction.reduced.view(), sum.view());
-      else if (collectives_.alone())
+      else if (collectives_.alone() || delays())
         copy(s, reduction.reduced.view(), sum.view());
     });
   if (!last_micro_step()) return;
@@ -131,18 +145,21 @@ void Engine::finish_reduction() {
   if (state.stepped == state.whole && !collectives_.alone())
     state.grads_gathering =
         collectives_.all_gather(sum.view(), state.grads.tensor.view(), label("gradients", reduction.unit));
+  when_reduced(reduction.unit);
 }
 
-// Each piece's sum goes where the piece lives.
+// Each piece's sum goes where the piece lives; or stays for its step, which comes next.
 void Engine::keep_in_pieces(UnitState& state, Reduction& reduction) {
   finish_leaving();
   for (auto& arriving : reduction.sum_arriving) lower_->wait(arriving, Place::host);
+  const bool kept = keeps_gradients(state);
+  if (!kept) state.fresh = reduction.reduced;
   for (auto& piece : state.pieces) {
     const auto of_piece = [&](const Tensor& own) {
       return own.part(piece.extent.begin - state.own.begin, {piece.extent.elements()});
     };
     Tensor value = of_piece(reduction.reduced);
-    if (piece.place == Place::device) {
+    if (piece.place == Place::device && kept) {
       const Tensor& sum = piece.device_grads;
       launch([&](auto& s) {
         if (adds_to_sum())
@@ -161,7 +178,7 @@ void Engine::keep_in_pieces(UnitState& state, Reduction& reduction) {
       value = widened;
     }
     if (last_micro_step()) measure(state, value, piece.extent.begin);
-    if (piece.place == Place::device) continue;
+    if (!piece.grads_block.defined()) continue;
     piece.grads_written = lower_->from_device(value.view().data, piece.grads_block, 0, value.view().bytes(),
                                               about("gradients", reduction.unit));
     leaving_.push_back({value, piece.grads_written, piece.place});

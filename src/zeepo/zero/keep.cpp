@@ -16,11 +16,20 @@ constexpr double kPersistentShare = 0.001;
 void Engine::check_options() const {
   if (options_.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options_.accumulation);
   if (options_.stage < 0 || options_.stage > 3) throw Error("engine: stage {}: must be 0, 1, 2 or 3", options_.stage);
+  if (options_.use == Use::train) check(options_.optimizer);
   if (options_.reduce == Reduce::last && options_.stage > 1)
     throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
                 options_.stage);
   if (options_.piece_elements < 1 || options_.piece_elements % kPieceAlignment != 0)
     throw Error("engine: pieces of {} elements: must be a multiple of {}", options_.piece_elements, kPieceAlignment);
+  if (delays() && options_.accumulation > 1)
+    throw Error(
+        "engine: a delayed update with {} micro-steps: gradients of one step are kept only; take one micro-step",
+        options_.accumulation);
+  if (delays() && steps_in_backward()) throw Error("engine: a delayed update cannot be made in the same backward pass");
+  if (steps_in_backward() && (options_.clip > 0 || options_.dtype == DType::f16))
+    throw Error("engine: clip {} in {}: steps in the backward pass cannot be clipped or scaled; step after it",
+                options_.clip, name_of(options_.dtype));
   if (options_.pieces_under_way < 1)
     throw Error("engine: {} pieces under way: must be at least 1", options_.pieces_under_way);
   if (!lower_ && !options_.placement.on_device())
@@ -54,13 +63,16 @@ void Engine::keep(UnitState& state, const Unit& unit, bool stays, Dealers& deal)
     keep_pieces(state, deal.optimizer);
   else
     keep_on_device(state);
-  if (!below || steps_on_device()) keep_gradients(state);
+  if ((!below || steps_on_device()) && keeps_gradients(state)) keep_gradients(state);
   if (sums_locally()) state.local_sum = zeros(state.whole, DType::f32, Kind::grads);
 }
 
 StateLayout Engine::layout(const UnitState& state, Place place) const {
   const bool apart = !steps_on_device() && (place == Place::device) != (state.params_place == Place::device);
-  return {.dtype = options_.dtype, .holds_param = apart, .moments = state_count(options_.optimizer)};
+  return {.dtype = options_.dtype,
+          .holds_param = apart,
+          .moments = state_count(options_.optimizer),
+          .moment_type = options_.optimizer.moments};
 }
 
 void Engine::keep_on_device(UnitState& state) {
@@ -85,7 +97,8 @@ void Engine::keep_pieces(UnitState& state, Dealer& deal) {
     const std::size_t grads_bytes = static_cast<std::size_t>(end - begin) * size_of(grads_dtype());
     if (piece.place == Place::device) {
       piece.device = zeros({0, static_cast<std::int64_t>(bytes / 2)}, DType::i16, Kind::optimizer).tensor;
-      if (!steps_on_device()) piece.device_grads = zeros({begin, end}, grads_dtype(), Kind::grads).tensor;
+      if (!steps_on_device() && keeps_gradients(state))
+        piece.device_grads = zeros({begin, end}, grads_dtype(), Kind::grads).tensor;
     } else {
       piece.block = lower_->at(piece.place).allocate(bytes, Kind::optimizer);
       if (!steps_on_device()) piece.grads_block = lower_->at(piece.place).allocate(grads_bytes, Kind::grads);
@@ -94,7 +107,8 @@ void Engine::keep_pieces(UnitState& state, Dealer& deal) {
   }
 }
 
-// Units that are always there are stepped first: nobody asks for them.
+// Units that are always there are stepped first: nobody asks for them. In the backward pass it is the other way round:
+// their gradients come last.
 void Engine::order_pieces(const std::vector<bool>& visited) {
   below_end_.resize(states_.size());
   for (const bool visits : {false, true})
@@ -105,6 +119,9 @@ void Engine::order_pieces(const std::vector<bool>& visited) {
       below_end_[u] = below_.size();
     }
   stepped_below_ = below_.size();
+  if (!steps_in_backward() && !delays()) return;
+  std::ranges::reverse(below_);
+  for (std::size_t i = 0; i < below_.size(); ++i) below_end_[below_[i].unit] = i + 1;
 }
 
 // Whether the piece is stepped away from where its state, or its weights, live.

@@ -23,13 +23,18 @@ StepResult Engine::step(double lr) {
     throw Error("engine: step() after {} of {} micro-steps", micro_steps_, options_.accumulation);
   const Span span(timeline_, TimelineRow::compute, "step");
   micro_steps_ = 0;
+  if (steps_in_backward() && lr != lr_)
+    throw Error("engine: step() with the rate {}, but expect_rate() with {}", lr, lr_);
+  expected_rate_.reset();
   collectives_.all_reduce(loss_.view(), {"loss", 0});
   compute_norm();
-  ++steps_;
+  if (!steps_in_backward()) ++steps_;
   lr_ = lr;
   const bool below = !below_.empty();
-  for (auto& state : states_)
-    for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
+  if (!steps_in_backward())
+    for (auto& state : states_)
+      for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
+  const bool delayed = delays() && steps_ > *options_.delay_after;
   std::vector<bool> wanted_next(states_.size());
   for (const std::size_t u : planner_->begin(kTraining).ahead) wanted_next[u] = true;
   const auto fetch_early = [&](std::size_t u) {  // the next pass starts with it
@@ -38,14 +43,17 @@ StepResult Engine::step(double lr) {
     sent_early_bytes_ += collectives_.sent().all_gather - sent;
   };
   for (std::size_t u = 0; u < states_.size(); ++u) {
-    collectives_.wait(states_[u].grads_gathering);
-    step_on_device(u);
-    if (!steps_below(u)) regather(u);
+    if (!steps_in_backward() && !delayed) {
+      collectives_.wait(states_[u].grads_gathering);
+      step_on_device(u);
+      if (!steps_below(u)) regather(u);
+    }
     if (!below) fetch_early(u);  // on its way while later units are stepped
   }
   take_control();
+  if (delayed) delay_update();
   if (below) {
-    begin_steps_below();
+    if (!steps_in_backward()) begin_steps_below();
     for (const std::size_t u : always_there_) step_below(below_end_[u]);
     for (std::size_t u = 0; u < states_.size(); ++u) fetch_early(u);
   }
@@ -54,6 +62,12 @@ StepResult Engine::step(double lr) {
   collectives_.check();  // the control has come: so has all that the step waited for
   const StepResult result{loss_.item(), host_control_[0], host_control_[2] != 0, loss_scale_.value()};
   if (result.skipped) {
+    if (steps_in_backward())
+      throw Error(
+          "step: a gradient is infinite or not a number (loss {}); units with finite gradients have been stepped in "
+          "the "
+          "backward pass. Lower --lr, or look for broken weights or data",
+          result.loss);
     --steps_;
     if (!loss_scale_.in_use())
       throw Error(
@@ -95,7 +109,8 @@ void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, con
                 {.weights = {part_of(memory.param, begin, count), states.low},
                  .grad = part_of(memory.grads, begin, count),
                  .states = states.moments,
-                 .weight_decay = decays(parameter) ? options_.optimizer.weight_decay : 0},
+                 .weight_decay = decays(parameter) ? options_.optimizer.weight_decay : 0,
+                 .first = states_[u].first_weight + range.begin},
                 control, steps_, lr_);
   }
 }
@@ -106,13 +121,19 @@ void Engine::step_on_device(std::size_t u) {
     if (is_below(state, piece)) continue;
     const Span span(timeline_, TimelineRow::compute, "step", about({}, u));
     PieceMemory memory = on_device(state, piece);
-    memory.grads = piece.device_grads.defined() ? piece.device_grads.view() : state.grads.of(piece.extent).view();
-    step_piece(Device::current().compute, u, piece.extent, memory, control_.view());
+    memory.grads = piece.device_grads.defined() ? piece.device_grads.view() : gradients_of(state, piece.extent);
+    step_piece(Device::current().compute, u, piece.extent, memory, control_on_device(u));
     if (!state.params_block.defined()) continue;
     const std::size_t offset = static_cast<std::size_t>(piece.extent.begin - state.own.begin) * size_of(options_.dtype);
     state.parameters_written.push_back(lower_->from_device(memory.param.data, state.params_block, offset,
                                                            memory.param.bytes(), about("parameters", u)));
   }
+}
+
+// On the device: kept, or fresh from their reduction.
+View Engine::gradients_of(const UnitState& state, const Extent& extent) const {
+  if (state.grads.defined()) return state.grads.of(extent).view();
+  return state.fresh.part(extent.begin - state.own.begin, {extent.elements()}).view();
 }
 
 Engine::PieceMemory Engine::on_device(const UnitState& state, const StatePiece& piece) const {

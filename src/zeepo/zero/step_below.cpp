@@ -78,6 +78,7 @@ void Engine::forget_read_ahead() {
 }
 
 void Engine::step_below(std::size_t end) {
+  if (steps_in_backward() || update_waits_) return;  // all of it was, or comes with the next gradients
   while (stepped_below_ < end) {
     const PieceRef ref = below_[stepped_below_++];
     step_piece_below(ref);
@@ -103,12 +104,13 @@ void Engine::step_piece_below(const PieceRef& ref) {
   const PieceMemory memory = memory_below(ref, parts, in_slot ? slots_->use(n) : nullptr);
   if (steps_on_device()) {
     const Span span(timeline_, TimelineRow::compute, "step", about({}, ref.unit));
-    step_piece(Device::current().compute, ref.unit, piece.extent, memory, control_.view());
+    step_piece(Device::current().compute, ref.unit, piece.extent, memory, control_on_device(ref.unit));
   } else {
     const auto start = std::chrono::steady_clock::now();
     const Span span(timeline_, TimelineRow::host_step, "step", about({}, ref.unit));
+    const auto control = control_on_host(ref.unit);
     step_piece(lower_->host_stream(), ref.unit, piece.extent, memory,
-               {host_control_.data(), DType::f32, {static_cast<std::int64_t>(host_control_.size())}});
+               {control.data(), DType::f32, {static_cast<std::int64_t>(control.size())}});
     step_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
@@ -146,8 +148,8 @@ Engine::PieceMemory Engine::memory_below(const PieceRef& ref, const SlotParts& p
     memory.param = {at(state.params_block.data(), params_offset(state, piece.extent)), options_.dtype, {elements}};
   else
     memory.param = state.params.of(piece.extent).view();
-  if (state.grads.defined())
-    memory.grads = state.grads.of(piece.extent).view();
+  if (!piece.grads_block.defined())
+    memory.grads = gradients_of(state, piece.extent);
   else
     memory.grads = {parts.grads ? in_slot(*parts.grads) : piece.grads_block.data(), grads_dtype(), {elements}};
   return memory;

@@ -15,6 +15,16 @@ FlatPart zeros(const Extent& extent, DType dtype, Kind kind) {
   return {flat, extent};
 }
 
+namespace {
+
+std::int64_t moment_blocks(std::int64_t elements) { return (elements + kMomentBlock - 1) / kMomentBlock; }
+
+DType stored_as(MomentType type) {
+  return type == MomentType::fp32 ? DType::f32 : type == MomentType::bf16 ? DType::bf16 : DType::u8;
+}
+
+}  // namespace
+
 View part_of(const View& flat, std::int64_t begin, std::int64_t count) {
   if (!flat.data) return {nullptr, flat.dtype, {count}};
   return {
@@ -23,7 +33,9 @@ View part_of(const View& flat, std::int64_t begin, std::int64_t count) {
 
 StateViews StateViews::part(std::int64_t begin, std::int64_t count) const {
   StateViews result{part_of(param, begin, count), part_of(low, begin, count), {}};
-  for (const View& moment : moments) result.moments.push_back(part_of(moment, begin, count));
+  for (const auto& [values, exponents] : moments)
+    result.moments.emplace_back(part_of(values, begin, count),
+                                part_of(exponents, begin / kMomentBlock, moment_blocks(count)));
   return result;
 }
 
@@ -34,22 +46,26 @@ std::optional<DType> StateLayout::low() const {
 }
 
 std::size_t StateLayout::bytes(std::int64_t elements) const {
-  const std::size_t each = (holds_param ? size_of(dtype) : 0) + (low() ? size_of(*low()) : 0) +
-                           static_cast<std::size_t>(moments) * size_of(DType::f32);
-  return static_cast<std::size_t>(elements) * each;
+  const auto count = static_cast<std::size_t>(moments);
+  const std::size_t each =
+      (holds_param ? size_of(dtype) : 0) + (low() ? size_of(*low()) : 0) + count * size_of(stored_as(moment_type));
+  const auto exponents = moment_type == MomentType::eight_bit ? static_cast<std::size_t>(moment_blocks(elements)) : 0;
+  return (static_cast<std::size_t>(elements) * each + count * exponents + 1) / 2 * 2;
 }
 
 StateViews StateLayout::views(std::byte* memory, std::int64_t elements) const {
   std::size_t at = 0;
-  const auto next = [&](DType type) {
-    const View view{memory ? memory + at : nullptr, type, {elements}};
+  const auto next = [&](DType type, std::int64_t count) {
+    const View view{memory ? memory + at : nullptr, type, {count}};
     at += view.bytes();
     return view;
   };
   StateViews result;
-  for (int i = 0; i < moments; ++i) result.moments.push_back(next(DType::f32));
-  if (low()) result.low = next(*low());
-  if (holds_param) result.param = next(dtype);
+  for (int i = 0; i < moments; ++i) result.moments.push_back(next(stored_as(moment_type), elements));
+  if (low()) result.low = next(*low(), elements);
+  if (holds_param) result.param = next(dtype, elements);
+  if (moment_type == MomentType::eight_bit)  // last: the arrays before them stay aligned
+    for (auto& moment : result.moments) moment.exponents = next(DType::u8, moment_blocks(elements));
   return result;
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "zeepo/device/worker.h"
-#include "zeepo/kernels/optimizer.h"
+#include "zeepo/optim/optimizer.h"
 #include "zeepo/tensor/tensor.h"
 #include "zeepo/zero/collectives.h"
 #include "zeepo/zero/shard.h"
@@ -31,10 +31,11 @@ View part_of(const View& flat, std::int64_t begin, std::int64_t count);
 
 // The optimizer's state of consecutive weights: arrays one after another in one piece of memory.
 struct StateViews {
-  View param;                 // empty where the weights are elsewhere
-  View low;                   // what `param` lacks of the fp32 weight, see kernels/optimizer.h; empty in fp32
-  std::vector<View> moments;  // fp32
+  View param;  // empty where the weights are elsewhere
+  View low;    // what `param` lacks of the fp32 weight, see kernels/optimizer.h; empty in fp32
+  std::vector<Moment> moments;
 
+  // Of moments, `begin` must be a multiple of kMomentBlock.
   StateViews part(std::int64_t begin, std::int64_t count) const;
 };
 
@@ -42,9 +43,10 @@ struct StateLayout {
   DType dtype = DType::f32;  // of the parameters
   bool holds_param = false;
   int moments = 0;
+  MomentType moment_type = MomentType::fp32;
 
   std::optional<DType> low() const;
-  std::size_t bytes(std::int64_t elements) const;
+  std::size_t bytes(std::int64_t elements) const;  // a multiple of 2
   // Of memory that starts at `memory`; null in a dry pass.
   StateViews views(std::byte* memory, std::int64_t elements) const;
 };
@@ -74,15 +76,17 @@ struct UnitState {
   std::vector<StatePiece> pieces;     // of `stepped`, in order
   FlatPart local_sum;                 // fp32, of this rank's micro-steps, where they are reduced last
   std::int64_t first_norm_block = 0;  // of this rank's
+  std::int64_t first_weight = 0;      // of the unit, among all of the model
 
   Tensor gathered;       // all parameters, while they are here; the kept ones themselves where kept whole
   Completion arriving;   // of this rank's shard of `gathered`, from below
   Collecting gathering;  // of `gathered`
   std::vector<Completion> parameters_written;  // below the device, or from there to `params`
   Tensor pending;                              // gradients of this micro-step, not yet reduced
-  Collecting grads_gathering;                  // of all of `grads`, where every rank steps all of them
-  int open_visits = 0;                         // forward visits whose backward visit is to come
-  bool reduced = false;                        // in this micro-step
+  Tensor fresh;                // this rank's shard of gradients that are not kept, until they are stepped
+  Collecting grads_gathering;  // of all of `grads`, where every rank steps all of them
+  int open_visits = 0;         // forward visits whose backward visit is to come
+  bool reduced = false;        // in this micro-step
 };
 
 }  // namespace zeepo

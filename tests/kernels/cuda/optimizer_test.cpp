@@ -82,6 +82,64 @@ TEST(CudaAdam, HasTheBitsOfTheCpu) {
         }
 }
 
+TEST(CudaAdam, RoundsNarrowMomentsAsTheCpuDoes) {
+  constexpr Chance kChance{{0x1234567890abcdefu}, 384};
+  for (const DType moments : {DType::bf16, DType::u8})
+    for (const DType dtype : kFloatTypes)
+      for (const DType grad_type : {dtype, DType::f32})
+        for (const auto n : {1L, 15L, 128L, 1000L, 70'001L}) {
+          auto fp32 = Twin::random(DType::f32, {n}, 1, 0.02f);
+          const Shape blocks{(n + kMomentBlock - 1) / kMomentBlock};
+          Twin m(TypedValues(moments, {n})), v(TypedValues(moments, {n}));
+          Twin m_exponents(TypedValues(DType::u8, blocks)), v_exponents(TypedValues(DType::u8, blocks));
+          auto control = control_of(0.37f);
+          TwinWeights weights(dtype, n);
+          on_both([&](auto& s) { write_master(s, fp32.on(s), weights.on(s)); });
+          for (int step = 1; step <= 3; ++step) {
+            auto values = TypedValues::random(grad_type, {n}, 2 + static_cast<std::uint64_t>(step), 1e-2f);
+            for (std::int64_t i = 0; i < n; ++i)  // of very different sizes
+              values.set(i, std::ldexp(static_cast<float>(values[i]), -static_cast<int>(i * i % 31)));
+            Twin grad(values);
+            on_both([&](auto& s) {
+              const AdamOptions options{.lr = 1e-3f,
+                                        .beta1 = 0.9f,
+                                        .beta2 = 0.95f,
+                                        .eps = 1e-8f,
+                                        .weight_decay = 0.1f,
+                                        .correction1 = static_cast<float>(1 - std::pow(double{0.9f}, step)),
+                                        .correction2 = static_cast<float>(1 - std::pow(double{0.95f}, step)),
+                                        .decoupled = true};
+              const bool bytes = moments == DType::u8;
+              adam(s, weights.on(s), grad.on(s), {m.on(s), bytes ? m_exponents.on(s) : View{}},
+                   {v.on(s), bytes ? v_exponents.on(s) : View{}}, control.on(s), options, kChance);
+            });
+          }
+          const auto what =
+              fmt::format("{} grads {} moments {}", name_of_case(dtype, n), name_of(grad_type), name_of(moments));
+          weights.expect_same_bits(what);
+          m.expect_same_bits("m " + what);
+          v.expect_same_bits("v " + what);
+          m_exponents.expect_same_bits("exponents of m " + what);
+          v_exponents.expect_same_bits("exponents of v " + what);
+        }
+}
+
+TEST(CudaSgd, RoundsNarrowMomentumAsTheCpuDoes) {
+  for (const auto n : {1L, 15L, 1000L, 70'001L})
+    for (const std::int64_t shift : {0, 1}) {
+      auto fp32 = Twin::random(DType::f32, {n}, 1), grad = Twin::random(DType::f32, {n}, 2);
+      Twin b(TypedValues(DType::bf16, {n}), shift);
+      auto control = control_of(0.37f);
+      on_both([&](auto& s) {
+        for (const bool first : {true, false})
+          sgd(s, {fp32.on(s), {}}, grad.on(s), b.on(s), control.on(s),
+              {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .first_step = first}, {{77}, 256});
+      });
+      fp32.expect_same_bits(name_of_case(DType::f32, n, shift));
+      b.expect_same_bits("b " + name_of_case(DType::bf16, n, shift));
+    }
+}
+
 TEST(CudaSgd, HasTheBitsOfTheCpu) {
   for (const DType dtype : kFloatTypes)
     for (const DType grad_type : kFloatTypes)

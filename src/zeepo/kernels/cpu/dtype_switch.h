@@ -13,7 +13,8 @@ void with_float_type(DType dtype, const F& f) {
     case DType::bf16: return f(bf16{});
     case DType::f16: return f(f16{});
     case DType::i32:
-    case DType::i16: break;
+    case DType::i16:
+    case DType::u8: break;
   }
   throw Error("kernel: {} elements where fp32, bf16 or fp16 are needed", name_of(dtype));
 }

@@ -185,7 +185,7 @@ Product checked(ConstView a, ConstView b, View c, const MatmulOptions& options) 
                 a.shape.str(), c.shape.str());
   const bool same = a.dtype == b.dtype && (a.dtype == c.dtype || c.dtype == DType::f32) &&
                     (!options.bias || options.bias.dtype == a.dtype);
-  if (!same || a.dtype == DType::i32 || a.dtype == DType::i16)
+  if (!same || !is_float(a.dtype))
     throw Error("matmul: a is {}, b is {}, c is {}: must be the same float type, or c fp32", name_of(a.dtype),
                 name_of(b.dtype), name_of(c.dtype));
   const auto& part = options.part;

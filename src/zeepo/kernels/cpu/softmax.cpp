@@ -64,7 +64,7 @@ HWY_EXPORT(softmax_rows);
 HWY_EXPORT(softmax_backward_rows);
 
 void check_same(const char* op, ConstView a, ConstView b) {
-  if (a.dtype != b.dtype || !(a.shape == b.shape) || a.dtype == DType::i32 || a.dtype == DType::i16)
+  if (a.dtype != b.dtype || !(a.shape == b.shape) || !is_float(a.dtype))
     throw Error("{}: {} {} and {} {}: must be the same shape and float type", op, name_of(a.dtype), a.shape.str(),
                 name_of(b.dtype), b.shape.str());
 }

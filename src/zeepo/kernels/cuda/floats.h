@@ -104,7 +104,8 @@ void with_float_type(DType dtype, const F& f) {
     case DType::bf16: return f(__nv_bfloat16{});
     case DType::f16: return f(__half{});
     case DType::i32:
-    case DType::i16: break;
+    case DType::i16:
+    case DType::u8: break;
   }
   throw Error("{} elements: the kernel computes on fp32, bf16 and fp16", name_of(dtype));
 }

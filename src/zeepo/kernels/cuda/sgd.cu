@@ -1,4 +1,5 @@
 #include "zeepo/kernels/cuda/master_weights.h"
+#include "zeepo/kernels/cuda/moments.h"
 
 namespace zeepo {
 namespace {
@@ -6,13 +7,14 @@ namespace {
 using namespace cuda;
 
 // The order of operations is that of kernels/cpu/sgd.cpp, each rounding once: the same bits.
-template <class G, class W>
+template <class G, class W, class B>
 struct SgdStep {
   W weights;
   const G* grad;
-  float* b;
+  B b;
   const StepControl* control;
   SgdOptions o;
+  Chance chance;
 
   __device__ bool wanted() const { return control->skip == 0; }
   template <int N>
@@ -23,13 +25,13 @@ struct SgdStep {
     const float factor = control->grad_factor;
 #pragma unroll
     for (int j = 0; j < N; ++j) g[j] = __fmaf_rn(o.weight_decay, p[j], __fmul_rn(g[j], factor));
-    if (b) {
+    if (o.momentum != 0) {
       if (!o.first_step) {
-        load<N>(b + i, before);
+        b.get(i, before);
 #pragma unroll
         for (int j = 0; j < N; ++j) g[j] = __fmaf_rn(o.momentum, before[j], g[j]);
       }
-      store<N>(g, b + i);
+      b.put(g, i, chance);
     }
 #pragma unroll
     for (int j = 0; j < N; ++j) p[j] = __fmaf_rn(-o.lr, g[j], p[j]);
@@ -39,14 +41,18 @@ struct SgdStep {
 
 }  // namespace
 
-void sgd(CudaStream& stream, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions& options) {
-  float* momentum = options.momentum != 0 ? b.as<float>() : nullptr;
+void sgd(CudaStream& stream, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions& options,
+         const Chance& chance) {
   with_weights(weights, [&](auto form) {
     with_float_type(grad.dtype, [&](auto zero) {
       using G = decltype(zero);
-      const SgdStep<G, decltype(form)> step{form, grad.as<G>(), momentum, control.as<StepControl>(), options};
-      run_step(stream, step, grad.elements(),
-               form.packable() && all_packable(grad.data, static_cast<const void*>(momentum)));
+      const auto run = [&](auto momentum) {
+        const SgdStep<G, decltype(form), decltype(momentum)> step{
+            form, grad.as<G>(), momentum, control.as<StepControl>(), options, chance};
+        run_step(stream, step, grad.elements(), form.packable() && momentum.packable() && packable(grad.data));
+      };
+      if (options.momentum == 0) return run(PlainMoment{nullptr});
+      with_momentum(b, run);
     });
   });
 }

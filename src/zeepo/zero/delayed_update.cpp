@@ -1,0 +1,58 @@
+// The engine's delayed update: a step's gradients wait through the next step's passes and are used there, unit by unit,
+// when that unit's new gradients are reduced and would take their place. Its weights have had their last use by then.
+#include <algorithm>
+#include <utility>
+
+#include "zeepo/zero/engine.h"
+
+namespace zeepo {
+
+// Called with the control of the step; a step that is skipped has no update.
+void Engine::delay_update() {
+  if (host_control_[2] != 0) return;
+  update_waits_ = true;
+  updated_.assign(states_.size(), false);
+}
+
+// All pieces of a unit, whose turn it is among those below the device.
+void Engine::update_unit(std::size_t u) {
+  if (updated_[u] || !states_[u].trained) return;
+  updated_[u] = true;
+  collectives_.wait(states_[u].grads_gathering);
+  step_on_device(u);
+  if (steps_below(u))
+    while (stepped_below_ < below_end_[u]) step_piece_below(below_[stepped_below_++]);
+  regather(u);
+}
+
+// Pieces below the device pass through the slots in one order. New gradients that come out of it wait for their turn,
+// which is at the latest when those of all units have come.
+void Engine::keep_in_turn(Reduction reduction) {
+  in_queue_.push_back(std::move(reduction));
+  const auto may_go = [this](const Reduction& queued) {
+    const bool next = stepped_below_ < below_.size() && below_[stepped_below_].unit == queued.unit;
+    return next || updated_[queued.unit] || !steps_below(queued.unit);
+  };
+  for (;;) {
+    const auto found = std::ranges::find_if(in_queue_, may_go);
+    if (found == in_queue_.end()) return;
+    Reduction now = std::move(*found);
+    in_queue_.erase(found);
+    update_unit(now.unit);
+    keep_reduced(now);
+  }
+}
+
+// Without a next step. What was gathered ahead of it is of the weights before.
+void Engine::finish_update() {
+  if (!update_waits_) return;
+  hold({});
+  for (const auto& [unit, piece] :
+       std::vector(below_.begin() + static_cast<std::ptrdiff_t>(stepped_below_), below_.end()))
+    update_unit(unit);
+  for (std::size_t u = 0; u < states_.size(); ++u) update_unit(u);
+  update_waits_ = false;
+  for (const std::size_t u : always_there_) await(u);
+}
+
+}  // namespace zeepo

@@ -1,0 +1,107 @@
+// The engine's step inside the backward pass: each unit as soon as its gradients are reduced, at the latest when the
+// next unit's are. The arithmetic is that of a step which clips nothing.
+#include <algorithm>
+#include <utility>
+
+#include "zeepo/base/error.h"
+#include "zeepo/tensor/device.h"
+#include "zeepo/zero/engine.h"
+
+namespace zeepo {
+
+// Gradients of one micro-step go from their reduction into the step. Stage 0 steps what all ranks have reduced, and
+// needs memory for that.
+bool Engine::keeps_gradients(const UnitState& state) const {
+  const bool gathers = state.stepped == state.whole && !collectives_.alone();
+  return !steps_in_backward() || options_.accumulation > 1 || gathers;
+}
+
+// The step's number and rate hold from now on.
+void Engine::begin_steps_in_backward() {
+  if (!expected_rate_)
+    throw Error("engine: steps in the backward pass need the learning rate before it: call expect_rate()");
+  lr_ = *expected_rate_;
+  ++steps_;
+  for (auto& state : states_)
+    for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
+  may_step_.assign(states_.size(), false);
+  stepped_below_ = 0;
+  slots_end_ = used_slots_;
+  read_ahead();
+}
+
+// A unit whose gradients must travel first waits until the next unit's are reduced.
+void Engine::when_reduced(std::size_t u) {
+  if (!steps_in_backward()) return;
+  const UnitState& state = states_[u];
+  const std::int64_t blocks = norm_partials_.elements() / collectives_.size();
+  const Tensor own =
+      norm_partials_.part(collectives_.rank() * blocks + state.first_norm_block, {norm_blocks(state.own.elements())});
+  const std::int64_t size = control_.elements();
+  const Tensor control = unit_controls_.part(static_cast<std::int64_t>(u) * size, {size});
+  launch([&](auto& s) { finish_norm(s, own.view(), 1, 0, control.view()); });
+  to_step_.push_back(u);
+  const bool travels = !leaving_.empty() || (state.stepped == state.whole && !collectives_.alone());
+  if (!travels) step_reduced();
+}
+
+void Engine::step_reduced() {
+  if (to_step_.empty()) return;
+  finish_leaving();
+  for (const std::size_t u : std::exchange(to_step_, {})) {
+    collectives_.wait(states_[u].grads_gathering);
+    step_on_device(u);
+    may_step_[u] = true;
+    if (steps_below(u)) continue;
+    regather(u);
+    states_[u].fresh = {};
+  }
+  step_ready_below();
+}
+
+// In the one order in which they pass through the slots: a unit that is reduced out of turn waits for those before it.
+void Engine::step_ready_below() {
+  std::size_t ready = stepped_below_;
+  slots_end_ = used_slots_;
+  for (; ready < below_.size() && may_step_[below_[ready].unit]; ++ready)
+    if (parts_in_slot(below_[ready]).bytes > 0) ++slots_end_;
+  read_ahead();
+  while (stepped_below_ < ready) {
+    const std::size_t u = below_[stepped_below_].unit;
+    step_piece_below(below_[stepped_below_++]);
+    if (stepped_below_ != below_end_[u]) continue;
+    regather(u);
+    states_[u].fresh = {};
+  }
+}
+
+// What the pass has not come to is not stepped; the slots start a new round.
+void Engine::abandon_steps_in_backward() {
+  to_step_.clear();
+  for (auto& state : states_) state.fresh = {};
+  if (!steps_in_backward() || stepped_below_ == below_.size()) return;
+  stepped_below_ = below_.size();
+  if (!slots_) return;
+  const auto cycle = static_cast<std::int64_t>(in_slots_.size());
+  used_slots_ = (used_slots_ + cycle - 1) / cycle * cycle;
+  try {
+    forget_read_ahead();
+  } catch (const std::exception&) {  // not to hide what ended the pass: every later transfer throws the same
+  }
+}
+
+ConstView Engine::control_on_device(std::size_t u) const {
+  if (!steps_in_backward()) return control_.view();
+  const std::int64_t size = control_.elements();
+  return unit_controls_.part(static_cast<std::int64_t>(u) * size, {size}).view();
+}
+
+std::array<float, 3> Engine::control_on_host(std::size_t u) const {
+  if (!steps_in_backward()) return host_control_;
+  const std::int64_t size = control_.elements();
+  std::array<float, 3> control{};
+  std::ranges::copy(unit_controls_.part(static_cast<std::int64_t>(u) * size, {size}).to_floats(), control.begin());
+  return control;
+}
+
+}  // namespace zeepo

@@ -1,0 +1,178 @@
+// Shards stepped inside the backward pass: the bits of a step after it that clips nothing, with fewer gradients kept.
+#include <limits>
+
+#include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
+#include "tests/zero/sharded_models.h"
+
+namespace zeepo {
+namespace {
+
+class StepInBackward : public testing::Test {
+ protected:
+  ShardedRun base(int ranks, DType dtype, std::int64_t accumulation) const {
+    ShardedRun run{.ranks = ranks};
+    run.options = {.dtype = dtype, .stage = 3, .prefetch_bytes = 1 << 20, .accumulation = accumulation, .clip = 0};
+    run.options.piece_elements = Engine::kPieceAlignment;
+    run.options.pieces_under_way = 2;
+    run.rows = 5;
+    run.device_bytes = 64 << 20;
+    run.lower = {.host_bytes = 64 << 20, .nvme_paths = {directory_.path()}, .nvme_bytes = 64 << 20};
+    run.lower.staging_bytes = 1 << 18;
+    return run;
+  }
+  template <class Model>
+  static void expect_bits_of_the_step_after(ShardedRun run, const std::string& what) {
+    run.options.step_phase = StepPhase::after_backward;
+    run.options.clip = 1e30f;
+    const auto after = train_ranks<Model>(run);
+    run.options.clip = 0;
+    run.options.step_phase = StepPhase::in_backward;
+    expect_same_bits(train_ranks<Model>(run), after, what);
+  }
+
+  TestDirectory directory_;
+};
+
+TEST_F(StepInBackward, GivesTheBitsOfTheStepAfterItAtEveryStage) {
+  for (const int ranks : {1, 3})
+    for (const std::int64_t accumulation : {1, 2})
+      for (const int stage : {0, 1, 2, 3}) {
+        ShardedRun run = base(ranks, DType::bf16, accumulation);
+        run.options.stage = stage;
+        run.options.optimizer.moments = stage == 1 ? MomentType::eight_bit : MomentType::fp32;
+        expect_bits_of_the_step_after<Wide>(
+            run, fmt::format("stage {}, {} ranks, {} micro-steps", stage, ranks, accumulation));
+      }
+}
+
+TEST_F(StepInBackward, GivesThemInEveryTier) {
+  const std::vector<Placement> placements{{{}, {.host = 1}, Place::device},
+                                          {{}, {.nvme = 1}, Place::device},
+                                          {{.nvme = 1}, {}, Place::device},
+                                          {{.host = 1}, {.nvme = 1}, Place::host},
+                                          {{.host = 0.5}, {.host = 0.4, .nvme = 0.3}, Place::device}};
+  for (const int ranks : {1, 2})
+    for (const std::int64_t accumulation : {1, 2})
+      for (const StepSide side : {StepSide::host, StepSide::device})
+        for (std::size_t i = 0; i < placements.size(); ++i) {
+          ShardedRun run = base(ranks, DType::bf16, accumulation);
+          run.options.placement = placements[i];
+          run.options.step_below_on = side;
+          expect_bits_of_the_step_after<Wide>(run, fmt::format("placement {}, {} ranks, {} micro-steps, side {}", i,
+                                                               ranks, accumulation, static_cast<int>(side)));
+        }
+}
+
+// Parameters that are used more than once, frozen, unused, or outside of all units.
+TEST_F(StepInBackward, GivesThemForEveryUseOfParameters) {
+  for (const int stage : {1, 3}) {
+    ShardedRun run = base(2, DType::f32, 1);
+    run.options.stage = stage;
+    run.options.placement.optimizer = {.host = stage == 3 ? 1.0 : 0.0};
+    expect_bits_of_the_step_after<Tied>(run, "tied");
+    expect_bits_of_the_step_after<UsedByTwo>(run, "used by two");
+    expect_bits_of_the_step_after<CalledAgain>(run, "called again");
+    expect_bits_of_the_step_after<Frozen>(run, "frozen");
+    expect_bits_of_the_step_after<Unused>(run, "unused");
+    expect_bits_of_the_step_after<Branching>(run, "branching");
+    expect_bits_of_the_step_after<Outside>(run, "outside");
+    run.options.activation_checkpointing = true;
+    expect_bits_of_the_step_after<Deep>(run, "deep");
+  }
+}
+
+struct Trained {
+  explicit Trained(const EngineOptions& options, const LowerTiers::Options& lower = {})
+      : session({.threads = 1, .device_bytes = 64 << 20, .lower = lower}),
+        engine(model, session.communicator(), options) {
+    engine.load(fill_weights);
+    session.restart_peaks();
+  }
+  void micro_step(float poison = 0) {
+    Rows rows(0, 5);
+    if (poison != 0) rows.x[2] = poison;
+    engine.micro_step([&] { return loss_of(model, rows, DType::f32, 0); });
+  }
+  Session session;
+  Wide model;
+  Engine engine;
+};
+
+TEST_F(StepInBackward, KeepsNoGradients) {
+  EngineOptions options = base(1, DType::f32, 1).options;
+  Trained after(options);
+  options.step_phase = StepPhase::in_backward;
+  Trained within(options);
+  for (auto* run : {&after, &within})
+    for (int step = 0; step < 2; ++step) {
+      run->engine.expect_rate(0.1);
+      run->micro_step();
+      (void)run->engine.step(0.1);
+    }
+  EXPECT_EQ(within.session.memory().peak()[Kind::grads], 0);
+  EXPECT_GT(after.session.memory().peak()[Kind::grads], 0);
+  EXPECT_LT(within.session.memory().peak().total, after.session.memory().peak().total);
+}
+
+TEST_F(StepInBackward, AGradientThatIsNotFiniteIsAnErrorThatSaysWhatWasStepped) {
+  EngineOptions options = base(1, DType::f32, 1).options;
+  options.step_phase = StepPhase::in_backward;
+  Trained run(options);
+  std::map<std::string, std::vector<float>> weights;
+  run.engine.expect_rate(0.1);
+  run.micro_step(std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(names(error_text([&] { (void)run.engine.step(0.1); }), "have been stepped in the backward pass"));
+  read_all(run.engine, weights);
+  for (const auto& [name, values] : weights)
+    for (const float value : values) ASSERT_TRUE(std::isfinite(value)) << name;
+}
+
+// What was stepped before the pass broke stays stepped, the rest is as before; and training goes on.
+TEST_F(StepInBackward, APassThatThrowsLeavesTheUnitsItDidNotReach) {
+  const ShardedRun run = base(1, DType::f32, 1);
+  for (const Place place : kPlaces) {
+    EngineOptions options = run.options;
+    options.step_phase = StepPhase::in_backward;
+    options.placement.optimizer = Shares::all_in(place);
+    Trained trained(options, run.lower);
+    std::map<std::string, std::vector<float>> before, broken, later;
+    read_all(trained.engine, before);
+    trained.engine.expect_rate(0.1);
+    trained.model.breaks = true;
+    EXPECT_TRUE(names(error_text([&] { trained.micro_step(); }), "broken backward"));
+    read_all(trained.engine, broken);
+    EXPECT_EQ(broken.at("second.linear.weight"), before.at("second.linear.weight")) << name_of(place);
+    EXPECT_EQ(broken.at("first.linear.weight"), before.at("first.linear.weight")) << name_of(place);
+    EXPECT_NE(broken.at("last.linear.weight"), before.at("last.linear.weight")) << name_of(place);
+    trained.model.breaks = false;
+    trained.engine.expect_rate(0.1);
+    trained.micro_step();
+    (void)trained.engine.step(0.1);
+    read_all(trained.engine, later);
+    for (const auto& [name, values] : later) EXPECT_NE(values, broken.at(name)) << name << " " << name_of(place);
+  }
+}
+
+TEST_F(StepInBackward, NeedsTheRateBeforeIt) {
+  EngineOptions options = base(1, DType::f32, 1).options;
+  options.step_phase = StepPhase::in_backward;
+  Trained run(options);
+  EXPECT_TRUE(names(error_text([&] { run.micro_step(); }), "expect_rate"));
+  run.engine.expect_rate(0.1);
+  run.micro_step();
+  EXPECT_TRUE(names(error_text([&] { (void)run.engine.step(0.2); }), "0.2"));
+}
+
+TEST_F(StepInBackward, CannotClipOrScale) {
+  EngineOptions options = base(1, DType::f32, 1).options;
+  options.step_phase = StepPhase::in_backward;
+  options.clip = 1;
+  EXPECT_TRUE(names(error_text([&] { Trained run(options); }), "clip 1"));
+  options.clip = 0;
+  options.dtype = DType::f16;
+  EXPECT_TRUE(names(error_text([&] { Trained run(options); }), "fp16"));
+}
+
+}  // namespace
+}  // namespace zeepo
