@@ -19,7 +19,8 @@ namespace {
 struct Texts {
   std::string optimizer = "adamw", betas = "0.9,0.95", decay = "all", schedule = "constant", reduce = "each";
   std::string dtype, output_dtype, device, memory, prefetch = "256MiB", link;
-  std::string offload_param = "none", offload_optimizer = "none", offload_activations = "none", nvme_path;
+  std::string placement = "given", offload_param = "none", offload_optimizer = "none", offload_activations = "none";
+  std::string nvme_path;
   bool no_shuffle = false;
   std::filesystem::path config;
 };
@@ -130,6 +131,10 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
 
 void add_offload_options(CLI::App& command, Texts& texts) {
   command
+      .add_option("--placement", texts.placement,
+                  "auto: choose what lives where within --memory, the fastest tiers first; given: as the options say")
+      ->capture_default_str();
+  command
       .add_option("--offload-param", texts.offload_param,
                   "Where parameters live between uses: none, host, nvme, or shares of them as host=0.5,nvme=0.3")
       ->capture_default_str();
@@ -154,6 +159,19 @@ void apply_config(const CLI::App& command, const std::filesystem::path& path, co
     if (option->count() > 0) flags.insert(option->get_name());
   apply(config, flags, launch.size, options);
   if (launch.rank == 0 && !config.unused.empty()) fmt::print(stderr, "zeepo: warning: {}\n", warning_of(config));
+}
+
+// With --placement auto: all that neither the command line nor a config has placed.
+OpenChoices open_choices(const CLI::App& command, const std::string& placement, const TrainOptions& options) {
+  enum class By { given, budgets };
+  const By by = choice_option<By>("train: --placement", placement, {{"given", By::given}, {"auto", By::budgets}});
+  if (by == By::given) return {};
+  const Placement& given = options.placement;
+  const auto absent = [&](const char* flag) { return command.count(flag) == 0; };
+  return {.params = absent("--offload-param") && given.params.on_device(),
+          .optimizer = absent("--offload-optimizer") && given.optimizer.on_device(),
+          .activations = absent("--offload-activations") && given.activations == Place::device,
+          .prefetch = absent("--prefetch") && options.prefetch_bytes == TrainOptions{}.prefetch_bytes};
 }
 
 // One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
@@ -197,6 +215,7 @@ void add_train(CLI::App& program) {
     if (texts->no_shuffle) options->order = Order::as_is;
     const Launch launch = detect_launch();
     if (command->count("--config") > 0) apply_config(*command, texts->config, launch, *options);
+    options->choose = open_choices(*command, texts->placement, *options);
     train(*options, launch, links.ranks);
   });
 }

@@ -2,13 +2,17 @@
 // does.
 #include <algorithm>
 #include <limits>
+#include <sstream>
+#include <utility>
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/machine.h"
 #include "zeepo/base/size.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
+#include "zeepo/nn/layers.h"
 #include "zeepo/train/trainer.h"
+#include "zeepo/zero/agreement.h"
 
 namespace zeepo {
 namespace {
@@ -21,6 +25,32 @@ void read_largest(Engine& engine) {
   const auto elements = std::min(largest->shape.elements(), kWritePieceElements);
   std::vector<float> piece(static_cast<std::size_t>(elements));
   engine.read(largest->name, 0, piece);
+}
+
+std::int64_t free_bytes_in(const std::filesystem::path& path) {
+  std::error_code code;
+  const auto space = std::filesystem::space(path, code);
+  if (code) throw Error("train: --nvme-path {}: cannot tell how much is free: {}", path.string(), code.message());
+  return static_cast<std::int64_t>(space.available);
+}
+
+// In whole MiB, so that it is short and enough.
+std::string budget_option(Place place, std::int64_t bytes) {
+  return fmt::format("--memory {}={}MiB", name_of(place), (bytes + (1 << 20) - 1) >> 20);
+}
+
+// All ranks choose the same: within the smallest budget that any of them has.
+PlaceBytes least_of(Communicator& communicator, PlaceBytes budgets) {
+  const auto own = fmt::format("{}", fmt::join(budgets, " "));
+  for (const auto& text : gather_texts(communicator, own)) {
+    std::istringstream numbers(text);
+    for (std::int64_t& budget : budgets) {
+      std::int64_t theirs = 0;
+      numbers >> theirs;
+      budget = std::min(budget, theirs);
+    }
+  }
+  return budgets;
 }
 
 }  // namespace
@@ -45,7 +75,7 @@ Trainer::Plan Trainer::plan_memory() {
   for (const Place place : kPlaces) {
     const auto i = static_cast<std::size_t>(place);
     plan.peak[i] = session.peak(place);
-    plan.bytes[i] = session.high_water(place);
+    plan.bytes[i] = static_cast<std::int64_t>(session.high_water(place));
   }
   return plan;
 }
@@ -56,7 +86,7 @@ void Trainer::fill_device(Plan& plan, int gpu) {
   const EngineOptions options = engine_options();
   if (options.step_below_on != StepSide::device || options.placement.optimizer.on_device()) return;
   constexpr std::int64_t kBytesAnElement = 12;  // at most: the weight's remainder, two moments
-  const std::int64_t room = budgets(gpu, plan)[0] - static_cast<std::int64_t>(plan.bytes[0]);
+  const std::int64_t room = budgets(gpu, plan)[0] - plan.bytes[0];
   const std::int64_t more = room / (options.piece_elements * kBytesAnElement);
   if (more <= 0) return;
   pieces_under_way_ += static_cast<int>(std::min<std::int64_t>(more, std::numeric_limits<int>::max() / 2));
@@ -64,30 +94,146 @@ void Trainer::fill_device(Plan& plan, int gpu) {
 }
 
 // Of each tier.
-std::array<std::int64_t, kPlaces.size()> Trainer::budgets(int gpu, const Plan& plan) const {
+PlaceBytes Trainer::budgets(int gpu, const Plan& plan) const {
+  if (filled_) return *filled_;
   const int ranks = communicator_.local_size();
   return {device_budget(options_.backend, gpu, options_.device_bytes, ranks),
           options_.host_bytes > 0 ? options_.host_bytes : usable_memory_bytes() / ranks,
-          options_.nvme_bytes > 0 ? options_.nvme_bytes
-                                  : static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(Place::nvme)])};
+          options_.nvme_bytes > 0 ? options_.nvme_bytes : plan.bytes[static_cast<std::size_t>(Place::nvme)]};
 }
 
-void Trainer::check_fits(const Plan& plan, const std::array<std::int64_t, kPlaces.size()>& budgets) const {
-  const auto size = [](std::size_t bytes) { return format_size(static_cast<std::int64_t>(bytes)); };
+void Trainer::check_fits(const Plan& plan, const PlaceBytes& budgets) const {
   constexpr std::array kWaysOut{
       "lower --micro-batch or --seq-len, try --activation-checkpointing or --tile-linear, or move states away with "
-      "--offload-optimizer, "
-      "--offload-param or --offload-activations",
-      "move states on to files with --offload-optimizer nvme, --offload-param nvme or --offload-activations nvme, or "
-      "raise --memory host=",
+      "--placement auto, --offload-optimizer, --offload-param or --offload-activations",
+      "move states on to files with --placement auto, --offload-optimizer nvme, --offload-param nvme or "
+      "--offload-activations nvme, or raise --memory host=",
       "give --nvme-path a larger disk, or raise --memory nvme="};
   for (const Place place : kPlaces) {
     const auto i = static_cast<std::size_t>(place);
-    if (plan.bytes[i] <= static_cast<std::size_t>(budgets[i])) continue;
-    throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}; {}", size(plan.bytes[i]),
-                name_of(place), describe(plan.peak[i]), size(plan.bytes[i] - static_cast<std::size_t>(budgets[i])),
-                size(static_cast<std::size_t>(budgets[i])), kWaysOut[i]);
+    if (plan.bytes[i] <= budgets[i]) continue;
+    throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}; {}",
+                format_size(plan.bytes[i]), name_of(place), describe(plan.peak[i]),
+                format_size(plan.bytes[i] - budgets[i]), format_size(budgets[i]), kWaysOut[i]);
   }
+}
+
+// What --placement auto may fill on this rank.
+PlaceBytes Trainer::budgets_to_fill(int gpu) const {
+  const int ranks = communicator_.local_size();
+  std::int64_t device = device_budget(options_.backend, gpu, options_.device_bytes, ranks);
+  std::int64_t host = options_.host_bytes;
+  const bool one_memory = options_.backend == Backend::cpu;
+  if (host == 0 && one_memory && options_.device_bytes == 0) {
+    host = device / 8;
+    device -= host;
+  } else if (host == 0) {
+    const std::int64_t free_bytes = free_memory_bytes() / ranks;
+    host = free_bytes - free_bytes / 10;  // for the program itself, and others
+    if (one_memory) host = std::max<std::int64_t>(0, host - device);
+  }
+  std::int64_t nvme = options_.nvme_paths.empty() ? 0 : options_.nvme_bytes;
+  if (nvme == 0 && !options_.nvme_paths.empty()) {
+    nvme = std::numeric_limits<std::int64_t>::max();
+    for (const auto& path : options_.nvme_paths) nvme = std::min(nvme, free_bytes_in(path));
+    nvme = nvme / ranks * static_cast<std::int64_t>(options_.nvme_paths.size());  // striped evenly
+  }
+  return {device, host, nvme};
+}
+
+Arrangement Trainer::arrangement() const {
+  return {options_.placement, options_.activation_checkpointing, options_.prefetch_bytes};
+}
+
+Trainer::Plan Trainer::plan_of(const Arrangement& arrangement) {
+  options_.placement = arrangement.placement;
+  options_.activation_checkpointing = arrangement.activation_checkpointing;
+  options_.prefetch_bytes = arrangement.prefetch_bytes;
+  return plan_memory();
+}
+
+Trainer::Plan Trainer::choose_placement(int gpu) {
+  filled_ = least_of(communicator_, budgets_to_fill(gpu));
+  const PlacementSearch search{
+      .given = arrangement(), .open = options_.choose, .budgets = *filled_, .plan = [this](const Arrangement& tried) {
+        return plan_of(tried).bytes;
+      }};
+  const PlacementSearch::Result result = search.run();
+  if (!result.fits) throw Error("train: --placement auto: {}", ways_out(search, result));
+  Plan plan = plan_of(result.arrangement);
+  check_agreement(communicator_, {{"the placement chosen", flags_of(result.arrangement)}});
+  return plan;
+}
+
+// What is missing when all that may leave has left, and what would help: each way out has been tried.
+std::string Trainer::ways_out(const PlacementSearch& search, const PlacementSearch::Result& failed) {
+  std::string text = "a step does not fit: with all that may leave the device below it (";
+  text += flags_of(failed.arrangement) + ") it needs";
+  for (const Place place : kPlaces) {
+    const auto i = static_cast<std::size_t>(place);
+    if (failed.bytes[i] == 0) continue;
+    text += fmt::format(" {}={} of {},", name_of(place), format_size(failed.bytes[i]), format_size(search.budgets[i]));
+  }
+  text.back() = '.';
+  if (failed.bytes[0] > search.budgets[0])
+    text += fmt::format(" For the device: {}.", fmt::join(ways_for_device(search, failed), ", or "));
+
+  // Below it, with a device that is large enough.
+  PlacementSearch below = search;
+  below.budgets[0] = std::max(search.budgets[0], failed.bytes[0]);
+  if (below.run().fits) return text;
+  std::vector<std::string> ways;
+  constexpr std::int64_t kEndless = std::int64_t{1} << 60;
+  for (const Place place : {Place::host, Place::nvme}) {
+    const auto i = static_cast<std::size_t>(place);
+    PlacementSearch larger = below;
+    larger.budgets[i] = kEndless;
+    if (place == Place::nvme) options_.nvme_paths.emplace_back();  // as if there was one
+    const auto result = larger.run();
+    if (place == Place::nvme) options_.nvme_paths.pop_back();
+    if (!result.fits) continue;
+    ways.push_back(place == Place::nvme && options_.nvme_paths.empty()
+                       ? fmt::format("--nvme-path DIR with {} free", format_size(result.bytes[i]))
+                       : budget_option(place, result.bytes[i]));
+  }
+  if (ways.empty()) ways.emplace_back("larger budgets of the host and of files, --memory host=,nvme=");
+  return text + fmt::format(" Below the device: {}.", fmt::join(ways, ", or "));
+}
+
+std::vector<std::string> Trainer::ways_for_device(const PlacementSearch& search,
+                                                  const PlacementSearch::Result& failed) {
+  std::vector<std::string> ways{budget_option(Place::device, failed.bytes[0])};
+  const auto fits = [&](const Arrangement& arrangement) { return search.plan(arrangement)[0] <= search.budgets[0]; };
+  if (options_.micro_batch > 1) {
+    const auto given = std::exchange(options_.micro_batch, 1);
+    if (fits(failed.arrangement))
+      ways.push_back(fmt::format("--micro-batch 1 --grad-accum {}", given * options_.grad_accum));
+    options_.micro_batch = given;
+  }
+  if (options_.backend == Backend::cpu)
+    for (std::int64_t tiles = 2 * options_.linear_tiles; tiles <= 16; tiles *= 2) {
+      auto given = std::exchange(model_, make_model(config_));
+      tile_linears(*model_, tiles);
+      const bool enough = fits(failed.arrangement);
+      model_ = std::move(given);
+      if (!enough) continue;
+      ways.push_back(fmt::format("--tile-linear {}", tiles));
+      break;
+    }
+  std::vector<std::string> fixed;
+  const OpenChoices& open = search.open;
+  if (!open.optimizer) fixed.emplace_back("--offload-optimizer");
+  if (!open.params) fixed.emplace_back("--offload-param");
+  if (!open.activations) fixed.emplace_back("--offload-activations");
+  if (!open.prefetch) fixed.emplace_back("--prefetch");
+  if (!fixed.empty()) {
+    PlacementSearch all = search;
+    all.open = {.params = true, .optimizer = true, .activations = true, .prefetch = true};
+    if (all.run().bytes[0] <= search.budgets[0])
+      ways.push_back(fmt::format("leave {} to be chosen too", fmt::join(fixed, ", ")));
+  }
+  if (ways.size() == 1) ways.emplace_back("a shorter --seq-len");
+  return ways;
 }
 
 }  // namespace zeepo

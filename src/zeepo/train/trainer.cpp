@@ -146,6 +146,8 @@ void Trainer::check_ranks() const {
                                   {"the loss scale", scaling},
                                   {"--dropout", text(options_.dropout.value_or(-1))},
                                   {"--prefetch", text(options_.prefetch_bytes)},
+                                  {"where states live", flags_of(arrangement())},
+                                  {"--placement", text(options_.choose.any())},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
                                   {"--tile-linear", text(options_.linear_tiles)},
                                   {"--reduce", options_.reduce == Reduce::last ? "last" : "each"},
@@ -189,20 +191,17 @@ void Trainer::run() {
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
   const int gpu = communicator_.local_rank();
-  Plan plan = plan_memory();
+  Plan plan = options_.choose.any() ? choose_placement(gpu) : plan_memory();
   fill_device(plan, gpu);
-  announce(plan, log);
-
-  const auto budgets = this->budgets(gpu, plan);
+  const PlaceBytes budgets = this->budgets(gpu, plan);
+  announce(plan, budgets, log);
   check_fits(plan, budgets);
   LowerTiers::Options lower = lower_options();
   std::optional<TraceFile> traced;
   if (!options_.trace.empty()) traced.emplace(options_.trace, communicator_);
   // A GPU's memory, and pinned memory, are taken at once: as much as the plan says. Files too.
   const bool at_once = options_.backend == Backend::cuda;
-  const auto planned = [&](Place place) {
-    return static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(place)]);
-  };
+  const auto planned = [&](Place place) { return plan.bytes[static_cast<std::size_t>(place)]; };
   lower.host_bytes = at_once ? planned(Place::host) : budgets[1];
   lower.nvme_bytes = planned(Place::nvme);
   Session session({.backend = options_.backend,
@@ -291,7 +290,7 @@ StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
   return {step, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine.stalls() - stalled};
 }
 
-void Trainer::announce(const Plan& plan, EventLog& log) const {
+void Trainer::announce(const Plan& plan, const PlaceBytes& budgets, EventLog& log) const {
   std::int64_t params = 0;
   for (const auto& named : named_parameters(*model_)) params += named.parameter->elements();
   nlohmann::ordered_json event{{"event", "plan"},
@@ -304,13 +303,17 @@ void Trainer::announce(const Plan& plan, EventLog& log) const {
                                {"samples", samples_}};
   for (const Place place : kPlaces) {
     const auto i = static_cast<std::size_t>(place);
-    event[std::string(name_of(place))] = {{"bytes", to_json(plan.peak[i])}, {"arena_bytes", plan.bytes[i]}};
+    event[std::string(name_of(place))] = {
+        {"bytes", to_json(plan.peak[i])}, {"arena_bytes", plan.bytes[i]}, {"budget_bytes", budgets[i]}};
   }
+  event["placement"] = to_json(arrangement());
+  event["placement"]["chosen"] = options_.choose.any();
   log.write(event);
   if (!speaks()) return;
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,
              name_of(options_.dtype), options_.steps, tokens_per_step() / options_.seq_len, options_.seq_len);
-  fmt::print(stderr, "{}", table_of(plan.peak));
+  fmt::print(stderr, "{}", table_of(plan.peak, budgets));
+  if (options_.choose.any()) fmt::print(stderr, "placement chosen: {}\n", flags_of(arrangement()));
 }
 
 void Trainer::summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const {

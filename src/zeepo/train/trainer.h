@@ -28,15 +28,22 @@ class Trainer {
   // What a step needs of each tier.
   struct Plan {
     std::array<Usage, kPlaces.size()> peak;
-    std::array<std::size_t, kPlaces.size()> bytes;  // gaps included
+    PlaceBytes bytes;  // gaps included
   };
 
   EngineOptions engine_options() const;
   LowerTiers::Options lower_options() const;
-  std::array<std::int64_t, kPlaces.size()> budgets(int gpu, const Plan& plan) const;
-  void check_fits(const Plan& plan, const std::array<std::int64_t, kPlaces.size()>& budgets) const;
+  PlaceBytes budgets(int gpu, const Plan& plan) const;
+  void check_fits(const Plan& plan, const PlaceBytes& budgets) const;
   // Two steps with shapes only.
   Plan plan_memory();
+  // --placement auto.
+  Plan choose_placement(int gpu);
+  PlaceBytes budgets_to_fill(int gpu) const;
+  Arrangement arrangement() const;
+  Plan plan_of(const Arrangement& arrangement);
+  std::string ways_out(const PlacementSearch& search, const PlacementSearch::Result& failed);
+  std::vector<std::string> ways_for_device(const PlacementSearch& search, const PlacementSearch::Result& failed);
   void fill_device(Plan& plan, int gpu);
   void train(Session& session, const WeightFiles* files, EventLog& log, TraceFile* traced);
   Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
@@ -45,7 +52,7 @@ class Trainer {
   std::int64_t tokens_per_step() const;
   bool speaks() const { return communicator_.rank() == 0; }
   void check_ranks() const;
-  void announce(const Plan& plan, EventLog& log) const;
+  void announce(const Plan& plan, const PlaceBytes& budgets, EventLog& log) const;
   void summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const;
   void save(Engine& engine) const;
 
@@ -56,6 +63,7 @@ class Trainer {
   std::vector<ModelTensor> tensors_;  // of the model, in the order of its modules
   std::optional<TokenFile> data_;
   std::int64_t samples_ = 0;
+  std::optional<PlaceBytes> filled_;  // the budgets that the placement was chosen for, the same on all ranks
   int pieces_under_way_ = EngineOptions{}.pieces_under_way;
   CommBytes last_step_sent_;
   LinkBytes last_step_carried_;
