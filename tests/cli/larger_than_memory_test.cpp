@@ -111,6 +111,19 @@ TEST_F(LargerThanMemory, IsPlacedWithinTheBudgets) {
   EXPECT_EQ(again.at("ranks").at(0).at("peak_bytes"), rank.at("peak_bytes"));
 }
 
+TEST_F(LargerThanMemory, IsTunedWhereNoOptionForbidsIt) {
+  const auto levels = [&](const Arguments& more) {
+    Arguments arguments{"--offload-optimizer", "nvme", "--offload-param", "host", "--nvme-path", directory_.path()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_FALSE(train(12, arguments).is_null());
+    return plan_.at("tuning");
+  };
+  const Json pieces{4, 8}, fixed{4};
+  EXPECT_EQ(levels({}).at("pieces_under_way"), pieces);
+  EXPECT_EQ(levels({"--no-tune"}).at("pieces_under_way"), fixed);
+  EXPECT_EQ(levels({"--prefetch", "4MiB"}), (Json{{"prefetch_bytes", {4 * kMiB}}, {"pieces_under_way", pieces}}));
+}
+
 TEST_F(LargerThanMemory, KeepsWhatTheCommandLinePlaces) {
   ASSERT_FALSE(train(4, {"--placement", "auto", "--memory", "device=58MiB,host=64MiB", "--offload-optimizer", "none",
                          "--prefetch", "1MiB"})

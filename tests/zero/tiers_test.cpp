@@ -86,6 +86,27 @@ TEST_F(Tiers, EveryPlacementGivesTheSameBits) {
   }
 }
 
+TEST_F(Tiers, DepthsMayChangeBetweenSteps) {
+  const std::vector<Case> cases{{Shares::all_in(Place::host), Shares::all_in(Place::nvme), Place::device},
+                                {{.host = 0.3, .nvme = 0.3}, {.host = 0.2, .nvme = 0.5}, Place::host}};
+  for (const int ranks : {1, 3}) {
+    ShardedRun run = base(ranks, DType::bf16, 2);
+    run.steps = 6;
+    const auto reference = train_ranks<Wide>(run);
+    run.options.pieces_under_way = 4;
+    run.depths = {{2 << 20, 1}, {1 << 19, 4}, {4 << 20, 3}, {1, 2}};
+    expect_same_bits(train_ranks<Wide>(run), reference, fmt::format("{} ranks, resident", ranks));
+    for (const Case& c : cases)
+      expect_same_bits(train_ranks<Wide>(placed(run, c)), reference, fmt::format("{} ranks, {}", ranks, describe(c)));
+  }
+}
+
+TEST_F(Tiers, OverlapIsNotTurnedOffInARun) {
+  ShardedRun run = base(1, DType::bf16, 1);
+  run.depths = {{0, 2}};
+  EXPECT_TRUE(names(error_text([&] { train_ranks<Wide>(run); }), "overlap"));
+}
+
 TEST_F(Tiers, StatesMayStraddleThem) {
   const std::vector<Case> cases{{{.host = 0.5}, {.host = 0.4, .nvme = 0.3}, Place::device},
                                 {{.host = 0.3, .nvme = 0.3}, {.nvme = 0.5}, Place::host},

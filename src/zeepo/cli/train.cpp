@@ -21,7 +21,7 @@ struct Texts {
   std::string dtype, output_dtype, device, memory, prefetch = "256MiB", link;
   std::string placement = "given", offload_param = "none", offload_optimizer = "none", offload_activations = "none";
   std::string nvme_path;
-  bool no_shuffle = false;
+  bool no_shuffle = false, no_tune = false;
   std::filesystem::path config;
 };
 
@@ -118,6 +118,8 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
       ->capture_default_str();
   command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use; 0: no overlap")
       ->capture_default_str();
+  command.add_flag("--no-tune", texts.no_tune,
+                   "Keep --prefetch and the buffers as they are, instead of adapting them in the first steps");
   command.add_option("--simulate-link", texts.link,
                      "Slow links, as ranks=1GB/s,host-device=8GB/s,nvme=500MB/s: for measurements");
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
@@ -161,6 +163,11 @@ void apply_config(const CLI::App& command, const std::filesystem::path& path, co
   if (launch.rank == 0 && !config.unused.empty()) fmt::print(stderr, "zeepo: warning: {}\n", warning_of(config));
 }
 
+// Neither the command line nor a config has said.
+bool prefetch_is_open(const CLI::App& command, const TrainOptions& options) {
+  return command.count("--prefetch") == 0 && options.prefetch_bytes == TrainOptions{}.prefetch_bytes;
+}
+
 // With --placement auto: all that neither the command line nor a config has placed.
 OpenChoices open_choices(const CLI::App& command, const std::string& placement, const TrainOptions& options) {
   enum class By { given, budgets };
@@ -171,7 +178,7 @@ OpenChoices open_choices(const CLI::App& command, const std::string& placement, 
   return {.params = absent("--offload-param") && given.params.on_device(),
           .optimizer = absent("--offload-optimizer") && given.optimizer.on_device(),
           .activations = absent("--offload-activations") && given.activations == Place::device,
-          .prefetch = absent("--prefetch") && options.prefetch_bytes == TrainOptions{}.prefetch_bytes};
+          .prefetch = prefetch_is_open(command, options)};
 }
 
 // One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
@@ -215,6 +222,7 @@ void add_train(CLI::App& program) {
     if (texts->no_shuffle) options->order = Order::as_is;
     const Launch launch = detect_launch();
     if (command->count("--config") > 0) apply_config(*command, texts->config, launch, *options);
+    options->tune = {.prefetch = !texts->no_tune && prefetch_is_open(*command, *options), .pieces = !texts->no_tune};
     options->choose = open_choices(*command, texts->placement, *options);
     train(*options, launch, links.ranks);
   });

@@ -44,6 +44,9 @@ struct TrainOptions {
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
   OpenChoices choose;   // what of these is chosen within the budgets instead
+  struct {
+    bool prefetch = false, pieces = false;
+  } tune;  // what is adapted in the first steps; `zeepo train` asks for what no option fixes
   std::vector<std::filesystem::path> nvme_paths;
   std::int64_t piece_elements = 0;  // of optimizer states below the device, at most, stepped together; 0: as fits
   IoOptions io;                     // of the files

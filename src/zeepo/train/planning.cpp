@@ -65,9 +65,16 @@ Trainer::Plan Trainer::plan_memory() {
     session.restart_peaks();
     const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
     const Batch blank{std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
-    for (int step = 1; step <= 2; ++step) {  // the first is recorded; like all later ones, the second runs ahead
-      for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, step, m);
-      (void)engine.step(0);
+    const auto two_steps = [&] {  // the first is recorded; like all later ones, the second runs ahead
+      for (int step = 1; step <= 2; ++step) {
+        for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, step, m);
+        (void)engine.step(0);
+      }
+    };
+    two_steps();
+    for (std::size_t level = 1; level < range_.prefetch_bytes.size(); ++level) {
+      engine.set_depths({range_.prefetch_bytes[level], options.pieces_under_way});
+      two_steps();
     }
     read_largest(engine);
   }
@@ -90,7 +97,36 @@ void Trainer::fill_device(Plan& plan, int gpu) {
   const std::int64_t more = room / (options.piece_elements * kBytesAnElement);
   if (more <= 0) return;
   pieces_under_way_ += static_cast<int>(std::min<std::int64_t>(more, std::numeric_limits<int>::max() / 2));
+  range_.pieces_under_way = {pieces_under_way_};
   plan = plan_memory();
+}
+
+// Each level is taken as long as the budgets have room for it and it needs room: the memory is there when the run
+// turns to it, whether it does or not.
+void Trainer::plan_tuning(Plan& plan, int gpu) {
+  range_ = {{options_.prefetch_bytes}, {pieces_under_way_}};
+  const PlaceBytes budgets = least_of(communicator_, this->budgets(gpu, plan));
+  const auto extend = [&](auto& levels, int most_times, const auto& apply) {
+    for (auto level = levels[0] * 2; level <= levels[0] * most_times; level *= 2) {
+      levels.push_back(level);
+      apply();
+      const Plan deeper = plan_memory();
+      bool fits = true, differs = false;
+      for (const Place place : kPlaces) {
+        const auto i = static_cast<std::size_t>(place);
+        fits = fits && deeper.bytes[i] <= budgets[i];
+        differs = differs || deeper.peak[i].total != plan.peak[i].total;
+      }
+      if (!fits || !differs) {
+        levels.pop_back();
+        return apply();
+      }
+      plan = deeper;
+    }
+  };
+  if (options_.tune.prefetch && options_.prefetch_bytes > 0) extend(range_.prefetch_bytes, 8, [] {});
+  if (options_.tune.pieces && engine_options().step_below_on == StepSide::host)
+    extend(range_.pieces_under_way, 2, [this] { pieces_under_way_ = range_.pieces_under_way.back(); });
 }
 
 // Of each tier.

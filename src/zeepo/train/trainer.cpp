@@ -8,6 +8,7 @@
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
+#include "zeepo/base/size.h"
 #include "zeepo/data/documents.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
@@ -148,6 +149,7 @@ void Trainer::check_ranks() const {
                                   {"--prefetch", text(options_.prefetch_bytes)},
                                   {"where states live", flags_of(arrangement())},
                                   {"--placement", text(options_.choose.any())},
+                                  {"--no-tune", text(!options_.tune.prefetch && !options_.tune.pieces)},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
                                   {"--tile-linear", text(options_.linear_tiles)},
                                   {"--reduce", options_.reduce == Reduce::last ? "last" : "each"},
@@ -192,6 +194,7 @@ void Trainer::run() {
   if (!options_.from_scratch) files.emplace(options_.model);
   const int gpu = communicator_.local_rank();
   Plan plan = options_.choose.any() ? choose_placement(gpu) : plan_memory();
+  plan_tuning(plan, gpu);
   fill_device(plan, gpu);
   const PlaceBytes budgets = this->budgets(gpu, plan);
   announce(plan, budgets, log);
@@ -221,6 +224,11 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
   Engine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.restart_peaks();
+  std::optional<Tuner> tuner;
+  if (range_.any()) {
+    tuner.emplace(range_);
+    engine.set_depths(tuner->depths());
+  }
 
   StepReport last{};
   {
@@ -240,6 +248,7 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
       last_step_carried_ = session.lower().carried() - carried;
       log.write(to_json(last));
       if (speaks() && (step % options_.print_every == 0 || step == options_.steps)) progress.step(last);
+      if (tuner && !tuner->settled()) tune(engine, *tuner, last, progress, log);
     }
   }
   if (!std::isfinite(last.result.loss))  // fp16 has skipped it
@@ -249,6 +258,28 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
   summarise(engine, session, last, log);
   if (traced) traced->write();
   if (!options_.output.empty()) save(engine);
+}
+
+// All ranks are told the same and turn the same knobs.
+void Trainer::tune(Engine& engine, Tuner& tuner, const StepReport& report, Progress& progress, EventLog& log) const {
+  const Stalls& stalls = report.stalls;
+  std::array measured{static_cast<float>(stalls.gather + stalls.host + stalls.nvme),
+                      static_cast<float>(report.seconds)};
+  engine.sum_over_ranks(measured);
+  const Depths before = tuner.depths();
+  if (!tuner.after_step({measured[0], measured[1]})) return;
+  const Depths& depths = tuner.depths();
+  if (depths != before) engine.set_depths(depths);
+  log.write({{"event", "tune"},
+             {"step", report.step},
+             {"prefetch_bytes", depths.prefetch_bytes},
+             {"pieces_under_way", depths.pieces_under_way},
+             {"stalled_share", tuner.measured().share()},
+             {"settled", tuner.settled()}});
+  if (speaks() && tuner.settled())
+    progress.say(fmt::format("tuned: prefetch {}, {} pieces under way; {:.1f}% of a step waits for transfers",
+                             format_size(depths.prefetch_bytes), depths.pieces_under_way,
+                             100 * tuner.measured().share()));
 }
 
 Trainer::Batch Trainer::read_batch(std::int64_t step, std::int64_t micro_step) const {
@@ -308,6 +339,7 @@ void Trainer::announce(const Plan& plan, const PlaceBytes& budgets, EventLog& lo
   }
   event["placement"] = to_json(arrangement());
   event["placement"]["chosen"] = options_.choose.any();
+  event["tuning"] = {{"prefetch_bytes", range_.prefetch_bytes}, {"pieces_under_way", range_.pieces_under_way}};
   log.write(event);
   if (!speaks()) return;
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,

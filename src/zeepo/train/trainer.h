@@ -10,6 +10,7 @@
 #include "zeepo/train/options.h"
 #include "zeepo/train/report.h"
 #include "zeepo/train/trace_file.h"
+#include "zeepo/train/tuner.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -39,6 +40,9 @@ class Trainer {
   Plan plan_memory();
   // --placement auto.
   Plan choose_placement(int gpu);
+  // Levels that the budgets have room for; the plan is of all of them.
+  void plan_tuning(Plan& plan, int gpu);
+  void tune(Engine& engine, Tuner& tuner, const StepReport& report, Progress& progress, EventLog& log) const;
   PlaceBytes budgets_to_fill(int gpu) const;
   Arrangement arrangement() const;
   Plan plan_of(const Arrangement& arrangement);
@@ -64,7 +68,8 @@ class Trainer {
   std::optional<TokenFile> data_;
   std::int64_t samples_ = 0;
   std::optional<PlaceBytes> filled_;  // the budgets that the placement was chosen for, the same on all ranks
-  int pieces_under_way_ = EngineOptions{}.pieces_under_way;
+  TuningRange range_;
+  int pieces_under_way_ = EngineOptions{}.pieces_under_way;  // buffers for them
   CommBytes last_step_sent_;
   LinkBytes last_step_carried_;
 };

@@ -271,6 +271,27 @@ void Engine::settle() {
   }
 }
 
+void Engine::set_depths(const Depths& depths) {
+  if ((depths.prefetch_bytes == 0) != (options_.prefetch_bytes == 0))
+    throw Error("engine: prefetch of {} bytes where it was {}: overlap cannot be turned on or off in a run",
+                depths.prefetch_bytes, options_.prefetch_bytes);
+  next_depths_ = depths;
+}
+
+void Engine::turn_to_next_depths() {
+  if (!next_depths_) return;
+  options_.prefetch_bytes = next_depths_->prefetch_bytes;
+  planner_->set_prefetch_bytes(next_depths_->prefetch_bytes);
+  if (slots_) slots_->set_reach(next_depths_->pieces_under_way);
+  next_depths_.reset();
+}
+
+void Engine::sum_over_ranks(std::span<float> numbers) {
+  const Tensor sum = Tensor::from<float>(numbers, {static_cast<std::int64_t>(numbers.size())});
+  collectives_.all_reduce(sum.view(), {"measurements", 0});
+  std::ranges::copy(sum.to_floats(), numbers.begin());
+}
+
 void Engine::infer(const std::function<void()>& f) {
   const TapeScope none(nullptr);
   begin_pass(kInference);

@@ -64,6 +64,13 @@ struct EngineOptions {
   LossScale::Options loss_scale = {};  // fp16 only
 };
 
+// How far transfers run ahead. It changes when memory is used, and no bit of what is computed.
+struct Depths {
+  std::int64_t prefetch_bytes;
+  int pieces_under_way;
+  friend bool operator==(const Depths&, const Depths&) = default;
+};
+
 struct StepResult {
   float loss = 0;  // the mean over the step's micro-steps and ranks, before the update
   float grad_norm = 0;
@@ -109,6 +116,11 @@ class Engine final : private VisitHooks, private Leaf::Store {
   StepResult step(double lr);
   // Returns when every weight is stepped and nothing is on its way: others may then use the communicator.
   void settle();
+  // Other depths from the next step() on, when nothing is held that was fetched ahead: memory is used as if it had
+  // always been so. A prefetch of 0 stays 0 and no other becomes 0; no more pieces than there were at first.
+  void set_depths(const Depths& depths);
+  // Sums each number over all ranks; between two steps.
+  void sum_over_ranks(std::span<float> numbers);
   // Runs f as one pass without a backward pass.
   void infer(const std::function<void()>& f);
   // Bytes sent so far. Parameters gathered by a step for the next pass count with that pass.
@@ -230,6 +242,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
     std::optional<StateSlots::Part> states, params, grads;
     std::size_t bytes = 0;
   };
+  void turn_to_next_depths();
   void compute_norm();
   void take_control();
   void step_piece(Stream& stream, std::size_t unit, const Extent& extent, const PieceMemory& memory, ConstView control);
@@ -286,8 +299,9 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::array<float, sizeof(StepControl) / sizeof(float)> host_control_{};  // control_ as last computed
   double lr_ = 0;                                                          // of the last step
   double step_seconds_ = 0;                                                // below the device
-  std::int64_t micro_steps_ = 0;                                           // done of the current step
-  std::int64_t steps_ = 0;                                                 // taken, skipped ones not counted
+  std::optional<Depths> next_depths_;
+  std::int64_t micro_steps_ = 0;  // done of the current step
+  std::int64_t steps_ = 0;        // taken, skipped ones not counted
 };
 
 }  // namespace zeepo

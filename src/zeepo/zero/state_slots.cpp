@@ -12,7 +12,7 @@ std::byte* at(const Block& memory, std::size_t offset) { return memory.data() ? 
 }  // namespace
 
 StateSlots::StateSlots(LowerTiers& tiers, StepSide side, std::size_t slot_bytes, int count)
-    : tiers_(tiers), side_(side), slots_(static_cast<std::size_t>(count)) {
+    : tiers_(tiers), side_(side), slots_(static_cast<std::size_t>(count)), reach_(count) {
   Tier& memory = side == StepSide::device ? Device::current().memory : tiers.host();
   for (auto& slot : slots_) slot.memory = memory.allocate(slot_bytes, Kind::working);
 }
