@@ -8,6 +8,7 @@
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
+#include "zeepo/base/numa.h"
 #include "zeepo/base/size.h"
 #include "zeepo/data/documents.h"
 #include "zeepo/model/initial_weights.h"
@@ -224,6 +225,7 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
   Engine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.restart_peaks();
+  describe_tiers(session, log);
   std::optional<Tuner> tuner;
   if (range_.any()) {
     tuner.emplace(range_);
@@ -346,6 +348,16 @@ void Trainer::announce(const Plan& plan, const PlaceBytes& budgets, EventLog& lo
              name_of(options_.dtype), options_.steps, tokens_per_step() / options_.seq_len, options_.seq_len);
   fmt::print(stderr, "{}", table_of(plan.peak, budgets));
   if (options_.choose.any()) fmt::print(stderr, "placement chosen: {}\n", flags_of(arrangement()));
+}
+
+// What the memory is like, where there is something to say.
+void Trainer::describe_tiers(Session& session, EventLog& log) const {
+  const std::string files = session.lower().description(), numa = describe_numa();
+  if (files.empty() && numa.empty()) return;
+  log.write({{"event", "tiers"}, {"files", files}, {"numa", numa}});
+  if (!speaks()) return;
+  if (!files.empty()) fmt::print(stderr, "files: {}\n", files);
+  if (!numa.empty()) fmt::print(stderr, "{}\n", numa);
 }
 
 void Trainer::summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const {

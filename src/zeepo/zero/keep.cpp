@@ -133,8 +133,11 @@ void Engine::make_slots() {
     for (const auto& piece : state.pieces)
       if (piece.place == Place::nvme) chunk = std::max(chunk, StateSlots::whole_pages(piece.block.bytes()));
   }
-  if (chunk == 0) return;
-  for (auto& buffer : weight_buffers_) buffer = lower_->host().allocate(chunk, Kind::working);
+  if (chunk > 0)
+    for (auto& buffer : weight_buffers_) buffer = lower_->host().allocate(chunk, Kind::working);
+  // Weights come and go once: only what every step passes through.
+  const bool through_host = slots_ && !steps_on_device();
+  lower_->register_buffers(through_host ? slots_->buffers() : std::vector<const Block*>{});
 }
 
 void Engine::place_parameters(std::size_t u) {

@@ -24,6 +24,12 @@ StateSlots::~StateSlots() {
   }
 }
 
+std::vector<const Block*> StateSlots::buffers() const {
+  std::vector<const Block*> blocks;
+  for (const auto& slot : slots_) blocks.push_back(&slot.memory);
+  return blocks;
+}
+
 void StateSlots::read(std::int64_t n, const Part& part, const Completion& after) {
   Slot& to = slot(n);
   auto waits = std::exchange(to.leaving, {});

@@ -36,6 +36,7 @@ class StateSlots {
   std::size_t slot_bytes() const { return slots_[0].memory.bytes(); }
   // How many of them may hold something at once: 1 at least, all of them at most.
   void set_reach(int count) { reach_ = std::clamp<std::int64_t>(count, 1, static_cast<std::int64_t>(slots_.size())); }
+  std::vector<const Block*> buffers() const;
   // Whether number n has, or could have, a buffer before number `used` is done with.
   bool in_reach(std::int64_t n, std::int64_t used) const { return n < used + reach_; }
   // Starts reading into the buffer of number n, once what is in it has been written and `after` is done.
