@@ -120,6 +120,7 @@ TEST_F(LargerThanMemory, IsTunedWhereNoOptionForbidsIt) {
   };
   const Json pieces{4, 8}, fixed{4};
   EXPECT_EQ(levels({}).at("pieces_under_way"), pieces);
+  EXPECT_NE(said_.find("files: 1 file under " + directory_.path().string()), std::string::npos) << said_;
   EXPECT_EQ(levels({"--no-tune"}).at("pieces_under_way"), fixed);
   EXPECT_EQ(levels({"--prefetch", "4MiB"}), (Json{{"prefetch_bytes", {4 * kMiB}}, {"pieces_under_way", pieces}}));
 }

@@ -174,6 +174,19 @@ TEST_F(AutoPlacement, KeepsWhatOptionsPlace) {
   EXPECT_TRUE(names(error_text([&] { train(smaller); }), "leave --offload-optimizer to be chosen too"));
 }
 
+TEST_F(AutoPlacement, KnowsWhatACacheTakes) {
+  const Trained reference = train(options());
+  TrainOptions small = chosen(5 * kMiB);
+  small.placement.params = {.host = 0.5};
+  small.placement.cache = CachePolicy::lru;
+  small.choose.params = false;
+  small.prefetch_bytes = 500 * kKiB;
+  const Trained cached = train(small);
+  EXPECT_EQ(cached.summary.at("weights_hash"), reference.summary.at("weights_hash"));
+  EXPECT_EQ(cached.summary.at("ranks").at(0).at("peak_bytes").at("device"), cached.plan.at("device").at("bytes"));
+  EXPECT_NE(flags(cached).find("--cache-policy lru"), std::string::npos);
+}
+
 TEST_F(AutoPlacement, TakesTheSmallestBudgetOfAnyRank) {
   const auto run = run_each(
       [&](int rank) {

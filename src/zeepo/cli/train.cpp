@@ -19,7 +19,8 @@ namespace {
 struct Texts {
   std::string optimizer = "adamw", betas = "0.9,0.95", decay = "all", schedule = "constant", reduce = "each";
   std::string dtype, output_dtype, device, memory, prefetch = "256MiB", link;
-  std::string placement = "given", offload_param = "none", offload_optimizer = "none", offload_activations = "none";
+  std::string placement = "given", cache_policy = "fixed", offload_param = "none", offload_optimizer = "none",
+              offload_activations = "none";
   std::string nvme_path;
   bool no_shuffle = false, no_tune = false;
   std::filesystem::path config;
@@ -49,6 +50,8 @@ void parse_choices(const Texts& texts, TrainOptions& options) {
 void parse_placement(const Texts& texts, TrainOptions& options) {
   options.placement.params = shares_option("--offload-param", texts.offload_param);
   options.placement.optimizer = shares_option("--offload-optimizer", texts.offload_optimizer);
+  options.placement.cache = choice_option<CachePolicy>("train: --cache-policy", texts.cache_policy,
+                                                       {{"fixed", CachePolicy::fixed}, {"lru", CachePolicy::lru}});
   options.placement.activations = place_option("--offload-activations", texts.offload_activations);
   if (!texts.nvme_path.empty())
     for (const auto& path : split_at_commas(texts.nvme_path)) options.nvme_paths.emplace_back(path);
@@ -147,6 +150,12 @@ void add_offload_options(CLI::App& command, Texts& texts) {
   command
       .add_option("--offload-activations", texts.offload_activations,
                   "Where block inputs wait for the backward pass (with --activation-checkpointing): none, host or nvme")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--cache-policy", texts.cache_policy,
+          "Which parameters are on the device where --offload-param leaves a share there: fixed, always the same; "
+          "lru, those used last")
       ->capture_default_str();
   command.add_option("--nvme-path", texts.nvme_path,
                      "Directories for files of states, as DIR[,DIR...]: striped over all");

@@ -191,6 +191,7 @@ std::string flags_of(const Arrangement& arrangement) {
   std::string flags = fmt::format("--offload-optimizer {} --offload-param {} --offload-activations {}",
                                   text_of(placement.optimizer), text_of(placement.params),
                                   placement.activations == Place::device ? "none" : name_of(placement.activations));
+  if (placement.cache == CachePolicy::lru) flags += " --cache-policy lru";
   if (arrangement.activation_checkpointing) flags += " --activation-checkpointing";
   return flags + fmt::format(" --prefetch {}", arrangement.prefetch_bytes);
 }

@@ -191,6 +191,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   StateLayout layout(const UnitState& state, Place place) const;
   DType grads_dtype() const { return options_.accumulation > 1 ? DType::f32 : options_.dtype; }
   bool steps_on_device() const { return options_.step_below_on == StepSide::device; }
+  Shares params_shares() const;
   bool shards_params() const { return options_.stage == 3 || !options_.placement.params.on_device(); }
   void place_parameters(std::size_t unit);
   void check_weights() const;
@@ -203,6 +204,10 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void await(std::size_t unit);
   void release(std::size_t unit);
   void show(std::size_t unit, bool there);
+  void make_cache();
+  void let_go(std::size_t unit);
+  void drop_cache();
+  std::int64_t gathered_bytes(std::size_t unit) const;
   void begin_pass(int kind);
   void end_pass();
   void train_pass(const std::function<Tensor()>& loss);
@@ -289,6 +294,9 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::unique_ptr<ActivationStore> activations_;
   std::int64_t parameter_count_ = 0;
   std::unique_ptr<PassPlanner> planner_;
+  // With CachePolicy::lru: gathered units that nothing wants at the moment, the one used last at the end.
+  std::deque<std::size_t> cached_;
+  std::int64_t cache_bytes_ = 0, cached_bytes_ = 0;
   std::deque<Reduction> reductions_;
   std::vector<Leaving> leaving_;
   std::int64_t sent_early_bytes_ = 0;  // for the next pass

@@ -23,6 +23,7 @@ StepResult Engine::step(double lr) {
     throw Error("engine: step() after {} of {} micro-steps", micro_steps_, options_.accumulation);
   const Span span(timeline_, TimelineRow::compute, "step");
   micro_steps_ = 0;
+  drop_cache();
   turn_to_next_depths();
   collectives_.all_reduce(loss_.view(), {"loss", 0});
   compute_norm();
