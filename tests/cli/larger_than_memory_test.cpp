@@ -118,7 +118,7 @@ TEST_F(LargerThanMemory, IsTunedWhereNoOptionForbidsIt) {
     EXPECT_FALSE(train(12, arguments).is_null());
     return plan_.at("tuning");
   };
-  const Json pieces{4, 8}, fixed{4};
+  const Json pieces{4, 8, 16}, fixed{4};
   EXPECT_EQ(levels({}).at("pieces_under_way"), pieces);
   EXPECT_NE(said_.find("files: 1 file under " + directory_.path().string()), std::string::npos) << said_;
   EXPECT_EQ(levels({"--no-tune"}).at("pieces_under_way"), fixed);

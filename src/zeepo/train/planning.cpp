@@ -102,16 +102,17 @@ void Trainer::fill_device(Plan& plan, int gpu) {
 }
 
 // Each level is taken as long as the budgets have room for it and it needs room: the memory is there when the run
-// turns to it, whether it does or not.
+// turns to it, whether it does or not. Of the host's, buffers get a quarter at most.
 void Trainer::plan_tuning(Plan& plan, int gpu) {
+  constexpr int kMostTimes = 8;
   range_ = {{options_.prefetch_bytes}, {pieces_under_way_}};
   const PlaceBytes budgets = least_of(communicator_, this->budgets(gpu, plan));
-  const auto extend = [&](auto& levels, int most_times, const auto& apply) {
-    for (auto level = levels[0] * 2; level <= levels[0] * most_times; level *= 2) {
+  const auto extend = [&](auto& levels, const auto& apply, const auto& modest) {
+    for (auto level = levels[0] * 2; level <= levels[0] * kMostTimes; level *= 2) {
       levels.push_back(level);
       apply();
       const Plan deeper = plan_memory();
-      bool fits = true, differs = false;
+      bool fits = modest(deeper), differs = false;
       for (const Place place : kPlaces) {
         const auto i = static_cast<std::size_t>(place);
         fits = fits && deeper.bytes[i] <= budgets[i];
@@ -124,9 +125,13 @@ void Trainer::plan_tuning(Plan& plan, int gpu) {
       plan = deeper;
     }
   };
-  if (options_.tune.prefetch && options_.prefetch_bytes > 0) extend(range_.prefetch_bytes, 8, [] {});
+  if (options_.tune.prefetch && options_.prefetch_bytes > 0)
+    extend(
+        range_.prefetch_bytes, [] {}, [](const Plan&) { return true; });
   if (options_.tune.pieces && engine_options().step_below_on == StepSide::host)
-    extend(range_.pieces_under_way, 2, [this] { pieces_under_way_ = range_.pieces_under_way.back(); });
+    extend(
+        range_.pieces_under_way, [this] { pieces_under_way_ = range_.pieces_under_way.back(); },
+        [&](const Plan& deeper) { return deeper.peak[1][Kind::working] <= budgets[1] / 4; });
 }
 
 // Of each tier.
