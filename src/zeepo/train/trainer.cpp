@@ -225,7 +225,7 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
   Engine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.restart_peaks();
-  describe_tiers(session, log);
+  describe_tiers(session);
   std::optional<Tuner> tuner;
   if (range_.any()) {
     tuner.emplace(range_);
@@ -351,13 +351,10 @@ void Trainer::announce(const Plan& plan, const PlaceBytes& budgets, EventLog& lo
 }
 
 // What the memory is like, where there is something to say.
-void Trainer::describe_tiers(Session& session, EventLog& log) const {
-  const std::string files = session.lower().description(), numa = describe_numa();
-  if (files.empty() && numa.empty()) return;
-  log.write({{"event", "tiers"}, {"files", files}, {"numa", numa}});
+void Trainer::describe_tiers(Session& session) const {
   if (!speaks()) return;
-  if (!files.empty()) fmt::print(stderr, "files: {}\n", files);
-  if (!numa.empty()) fmt::print(stderr, "{}\n", numa);
+  if (const std::string files = session.lower().description(); !files.empty()) fmt::print(stderr, "files: {}\n", files);
+  if (const std::string numa = describe_numa(); !numa.empty()) fmt::print(stderr, "{}\n", numa);
 }
 
 void Trainer::summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const {
@@ -371,6 +368,8 @@ void Trainer::summarise(Engine& engine, Session& session, const StepReport& last
              {"params", engine.parameter_count()},
              {"world_size", session.communicator().size()},
              {"weights_hash", hash},
+             {"files", session.lower().description()},
+             {"numa", describe_numa()},
              {"ranks", ranks}});
   if (!speaks()) return;
   for (const Place place : kPlaces)

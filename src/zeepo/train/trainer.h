@@ -57,7 +57,7 @@ class Trainer {
   bool speaks() const { return communicator_.rank() == 0; }
   void check_ranks() const;
   void announce(const Plan& plan, const PlaceBytes& budgets, EventLog& log) const;
-  void describe_tiers(Session& session, EventLog& log) const;
+  void describe_tiers(Session& session) const;
   void summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const;
   void save(Engine& engine) const;
 
