@@ -35,12 +35,14 @@ constexpr int kWarmSteps = 2, kSteps = 3;  // the first records the order of vis
 struct Setting {
   const char* name;
   Placement placement;
-  Place slow;  // the resource that is throttled
+  Place slow;                                               // the resource that is throttled
+  int pieces_under_way = EngineOptions{}.pieces_under_way;  // of states in files
 };
 
 const std::array kSettings{
     Setting{"optimizer in host memory", {{}, Shares::all_in(Place::host), Place::device}, Place::host},
     Setting{"optimizer on nvme", {{}, Shares::all_in(Place::nvme), Place::device}, Place::nvme},
+    Setting{"optimizer on nvme, 32 buffers", {{}, Shares::all_in(Place::nvme), Place::device}, Place::nvme, 32},
     Setting{"parameters in host memory", {Shares::all_in(Place::host), {}, Place::device}, Place::host},
     Setting{"parameters on nvme", {Shares::all_in(Place::nvme), {}, Place::device}, Place::nvme},
     Setting{"activations in host memory", {{}, {}, Place::host}, Place::host},
@@ -123,6 +125,7 @@ Timing measure(const Setting& setting, const std::filesystem::path& directory, d
                  .prefetch_bytes = S::kPrefetchBytes,
                  .placement = setting.placement,
                  .piece_elements = 1 << 19,
+                 .pieces_under_way = setting.pieces_under_way,
                  .activation_checkpointing = true});
   engine.load(random_weights(1));
   Timing best;

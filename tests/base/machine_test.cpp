@@ -9,6 +9,11 @@ namespace {
 
 TEST(UsableMemoryBytes, HoldsThisProcess) { EXPECT_GT(usable_memory_bytes(), peak_resident_bytes()); }
 
+TEST(FreeMemoryBytes, IsSomeOfTheUsable) {
+  EXPECT_GT(free_memory_bytes(), 0);
+  EXPECT_LT(free_memory_bytes(), usable_memory_bytes());
+}
+
 TEST(PeakResidentBytes, GrowsWithUse) {
   const auto before = peak_resident_bytes();
   EXPECT_GT(before, 0);

@@ -125,6 +125,7 @@ TEST(Shares, OfStatesLiveInEveryTierAndChangeNothing) {
                         "nvme=0.5",        "--nvme-path",       directory.path().string()};
   const auto summary = events(train(flags)).back();
   EXPECT_EQ(summary.at("weights_hash"), plain);
+  EXPECT_NE(summary.at("files").get<std::string>().find("1 file under"), std::string::npos);
   const auto& peak = summary.at("ranks").at(0).at("peak_bytes");
   for (const char* tier : {"device", "host", "nvme"}) EXPECT_GT(peak.at(tier).at("params"), 0) << tier;
   for (const char* tier : {"device", "nvme"}) EXPECT_GT(peak.at(tier).at("optimizer"), 0) << tier;

@@ -1,5 +1,7 @@
 // A model whose states are eight times the memory it is given, trained by the program as a user runs it.
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
@@ -36,6 +38,8 @@ class LargerThanMemory : public testing::Test {
     arguments.insert(arguments.end(), given.begin(), given.end());
     const Finished finished = run_program(ZEEPO_PROGRAM, arguments, {});
     EXPECT_EQ(finished.code, 0) << finished.err;
+    said_ = finished.err;
+    if (finished.code == 0) plan_ = Json::parse(finished.out.substr(0, finished.out.find('\n')));
     return finished.code == 0 ? Json::parse(finished.out.substr(finished.out.rfind("{\"event\":\"summary\""))) : Json();
   }
   Arguments everything_in_files() const {
@@ -54,6 +58,8 @@ class LargerThanMemory : public testing::Test {
   }
 
   TestDirectory directory_;
+  Json plan_;         // of the last run
+  std::string said_;  // by it
 };
 
 TEST_F(LargerThanMemory, TrainsWithTheSameBits) {
@@ -76,6 +82,56 @@ TEST_F(LargerThanMemory, TrainsWithTheSameBits) {
     return summary.at("ranks").at(0).at("peak_bytes").at("device").at("working").get<double>();
   };
   EXPECT_NEAR(working(shallow), working(small), 0.001 * working(small)) << "working memory grows with depth";
+}
+
+// Only the budgets are given; what is printed gives the same run again.
+TEST_F(LargerThanMemory, IsPlacedWithinTheBudgets) {
+  constexpr int kLayers = 18;
+  const Arguments budgets{"--nvme-path", directory_.path().string(), "--memory",
+                          fmt::format("device={},host={}", kDevice, kHost)};
+  const auto with = [&](Arguments arguments, const Arguments& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  const Json resident = train(kLayers, {}), small = train(kLayers, with(budgets, {"--placement", "auto"}));
+  ASSERT_FALSE(resident.is_null() || small.is_null());
+  EXPECT_EQ(small.at("weights_hash"), resident.at("weights_hash"));
+  const Json& rank = small.at("ranks").at(0);
+  EXPECT_LE(rank.at("peak_bytes").at("device").at("total").get<std::int64_t>(), kDevice);
+  EXPECT_LE(rank.at("peak_bytes").at("host").at("total").get<std::int64_t>(), kHost);
+  EXPECT_LE(rank.at("rss_bytes").get<std::int64_t>(), kDevice + kHost + 200 * kMiB);
+
+  const std::string flags = plan_.at("placement").at("flags");
+  EXPECT_NE(said_.find("placement chosen: " + flags), std::string::npos) << said_;
+  std::istringstream words(flags);
+  const Json again = train(kLayers, with(budgets, {std::istream_iterator<std::string>(words), {}}));
+  ASSERT_FALSE(again.is_null());
+  EXPECT_EQ(again.at("weights_hash"), resident.at("weights_hash"));
+  EXPECT_EQ(plan_.at("placement").at("flags"), flags);
+  EXPECT_EQ(again.at("ranks").at(0).at("peak_bytes"), rank.at("peak_bytes"));
+}
+
+TEST_F(LargerThanMemory, IsTunedWhereNoOptionForbidsIt) {
+  const auto levels = [&](const Arguments& more) {
+    Arguments arguments{"--offload-optimizer", "nvme", "--offload-param", "host", "--nvme-path", directory_.path()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_FALSE(train(12, arguments).is_null());
+    return plan_.at("tuning");
+  };
+  const Json pieces{4, 8, 16}, fixed{4};
+  EXPECT_EQ(levels({}).at("pieces_under_way"), pieces);
+  EXPECT_NE(said_.find("files: 1 file under " + directory_.path().string()), std::string::npos) << said_;
+  EXPECT_EQ(levels({"--no-tune"}).at("pieces_under_way"), fixed);
+  EXPECT_EQ(levels({"--prefetch", "4MiB"}), (Json{{"prefetch_bytes", {4 * kMiB}}, {"pieces_under_way", pieces}}));
+}
+
+TEST_F(LargerThanMemory, KeepsWhatTheCommandLinePlaces) {
+  ASSERT_FALSE(train(4, {"--placement", "auto", "--memory", "device=58MiB,host=64MiB", "--offload-optimizer", "none",
+                         "--prefetch", "1MiB"})
+                   .is_null());
+  const std::string flags = plan_.at("placement").at("flags");
+  EXPECT_NE(flags.find("--offload-optimizer none"), std::string::npos) << flags;
+  EXPECT_NE(flags.find("--prefetch 1048576"), std::string::npos) << flags;
 }
 
 }  // namespace

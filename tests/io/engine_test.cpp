@@ -148,6 +148,27 @@ TEST_P(IoEngineTest, RegisteredMemoryGivesTheSameBytes) {
   EXPECT_TRUE(names(error_text([&] { io->register_memory(arena.span()); }), "only once"));
 }
 
+TEST_P(IoEngineTest, SeveralRangesMayBeRegistered) {
+  const auto io = engine({.piece_bytes = 8192});
+  AlignedBytes arena(100'000);
+  const std::vector<std::span<std::byte>> ranges{arena.span().subspan(60'000, 20'000), arena.span().first(20'000),
+                                                 arena.span().subspan(20'000, 10'000)};
+  io->register_ranges(ranges);
+  const auto written = std::move(AlignedBytes(60'000).fill(6));
+  io->write(file_, 0, written.span()).wait();
+  for (const std::size_t at : {0, 15'000, 25'000, 55'000, 60'000, 75'000}) {  // within one, across two, partly outside
+    const auto part = arena.span().subspan(at, 20'000);
+    std::memset(part.data(), 0, part.size());
+    io->read(file_, 100, part).wait();
+    EXPECT_EQ(std::memcmp(part.data(), written.span().data() + 100, part.size()), 0) << at;
+    io->write(file_, 0, part).wait();
+    AlignedBytes back(20'000);
+    io->read(file_, 0, back.span()).wait();
+    EXPECT_EQ(std::memcmp(back.span().data(), part.data(), part.size()), 0) << at;
+    io->write(file_, 0, written.span()).wait();
+  }
+}
+
 TEST_P(IoEngineTest, AskedAgainForeverItGivesUp) {
   struct Refuse final : IoFaults {
     std::size_t ask(const IoCall& call) override { return call.memory.size(); }

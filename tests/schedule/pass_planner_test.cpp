@@ -216,5 +216,23 @@ TEST(PassPlanner, BeginsAnewAfterAPassThatDidNotEnd) {
   EXPECT_EQ(pass(planner, kTrain, trace)[0].ahead, (Units{0, 1, 2}));
 }
 
+TEST(PassPlanner, TheDepthMayChangeBetweenPasses) {
+  PassPlanner planner({.units_of_module = {{0}, {1}, {2}, {3}}, .unit_bytes = {10, 10, 10, 10}, .prefetch_bytes = 10});
+  const auto pass = [&] {
+    std::vector<std::vector<std::size_t>> ahead{planner.begin(0).ahead};
+    for (std::size_t module = 0; module < 4; ++module)
+      ahead.push_back(planner.visit({module, Visit::Direction::forward}).ahead);
+    planner.end();
+    return ahead;
+  };
+  (void)pass();  // recorded
+  using Ahead = std::vector<std::vector<std::size_t>>;
+  EXPECT_EQ(pass(), (Ahead{{0}, {1}, {2}, {3}, {}}));
+  planner.set_prefetch_bytes(25);
+  EXPECT_EQ(pass(), (Ahead{{0, 1}, {1, 2}, {2, 3}, {3}, {}}));
+  planner.set_prefetch_bytes(10);
+  EXPECT_EQ(pass(), (Ahead{{0}, {1}, {2}, {3}, {}}));
+}
+
 }  // namespace
 }  // namespace zeepo

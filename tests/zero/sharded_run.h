@@ -51,7 +51,8 @@ struct ShardedRun {
   int poisoned_rank = -1, poisoned_step = -1;  // whose data hold an infinity
   std::int64_t device_bytes = 1 << 20;
   LowerTiers::Options lower = {};
-  bool infers = true;  // after every other step, a pass without a backward pass
+  bool infers = true;               // after every other step, a pass without a backward pass
+  std::vector<Depths> depths = {};  // one after another after each step, if any
 };
 
 // What one rank has seen.
@@ -131,6 +132,7 @@ ShardedResult train_rank(const ShardedRun& run, Communicator& communicator) {
       engine.micro_step([&] { return loss_of(model, rows, run.options.dtype, step); });
     }
     const StepResult done = engine.step(run.lr);
+    if (!run.depths.empty()) engine.set_depths(run.depths[static_cast<std::size_t>(step) % run.depths.size()]);
     result.losses.push_back(done.loss);
     result.norms.push_back(done.grad_norm);
     result.scales.push_back(done.loss_scale);

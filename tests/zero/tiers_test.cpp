@@ -65,7 +65,7 @@ class Tiers : public testing::Test {
     return run;
   }
   static ShardedRun placed(ShardedRun run, const Case& c) {
-    run.options.placement = {c.params, c.optimizer, c.activations};
+    run.options.placement = {c.params, c.optimizer, c.activations, run.options.placement.cache};
     return run;
   }
 
@@ -84,6 +84,54 @@ TEST_F(Tiers, EveryPlacementGivesTheSameBits) {
                            fmt::format("{} ranks, {}", ranks, describe(c)));
         }
   }
+}
+
+TEST_F(Tiers, DepthsMayChangeBetweenSteps) {
+  const std::vector<Case> cases{{Shares::all_in(Place::host), Shares::all_in(Place::nvme), Place::device},
+                                {{.host = 0.3, .nvme = 0.3}, {.host = 0.2, .nvme = 0.5}, Place::host}};
+  for (const int ranks : {1, 3}) {
+    ShardedRun run = base(ranks, DType::bf16, 2);
+    run.steps = 6;
+    const auto reference = train_ranks<Wide>(run);
+    run.options.pieces_under_way = 4;
+    run.depths = {{2 << 20, 1}, {1 << 19, 4}, {4 << 20, 3}, {1, 2}};
+    expect_same_bits(train_ranks<Wide>(run), reference, fmt::format("{} ranks, resident", ranks));
+    for (const Case& c : cases)
+      expect_same_bits(train_ranks<Wide>(placed(run, c)), reference, fmt::format("{} ranks, {}", ranks, describe(c)));
+  }
+}
+
+TEST_F(Tiers, EveryCachePolicyGivesTheSameBits) {
+  for (const int ranks : {1, 3})
+    for (const std::int64_t prefetch : {0, 1 << 19, 4 << 20}) {
+      ShardedRun run = base(ranks, DType::bf16, 2);
+      run.options.prefetch_bytes = prefetch;
+      const auto reference = train_ranks<Wide>(run);
+      run.options.placement.cache = CachePolicy::lru;
+      for (const Shares& params : {Shares{.host = 0.5}, Shares{.host = 0.1, .nvme = 0.2}, Shares{.host = 1}})
+        for (const Shares& optimizer : {Shares{}, Shares{.host = 0.5, .nvme = 0.5}})
+          expect_same_bits(train_ranks<Wide>(placed(run, {params, optimizer, Place::device})), reference,
+                           fmt::format("{} ranks, prefetch {}", ranks, prefetch));
+    }
+}
+
+TEST_F(Tiers, BuffersOfFilesAreRegisteredWithTheKernel) {
+  const ShardedRun run = placed(base(1, DType::bf16, 1), {{}, Shares::all_in(Place::nvme), Place::device});
+  Session session({.threads = 1, .device_bytes = run.device_bytes, .lower = run.lower});
+  EXPECT_TRUE(names(session.lower().description(), "1 file under"));
+  Wide model;
+  const Engine engine(model, session.communicator(), run.options);
+  const std::string text = session.lower().description();
+  const bool uring = text.find("io_uring,") != std::string::npos;
+  // Two pieces of the optimizer's state and four buffers of 256 KiB.
+  EXPECT_TRUE(names(text, uring ? "MiB of memory" : "threads")) << text;
+  EXPECT_EQ(text.find("no memory registered"), std::string::npos) << text;
+}
+
+TEST_F(Tiers, OverlapIsNotTurnedOffInARun) {
+  ShardedRun run = base(1, DType::bf16, 1);
+  run.depths = {{0, 2}};
+  EXPECT_TRUE(names(error_text([&] { train_ranks<Wide>(run); }), "overlap"));
 }
 
 TEST_F(Tiers, StatesMayStraddleThem) {

@@ -22,8 +22,10 @@ struct Texts {
               reduce = "each";
   std::string products = "same", comm = "auto";
   std::string dtype, output_dtype, device, memory, prefetch = "256MiB", link;
-  std::string offload_param = "none", offload_optimizer = "none", offload_activations = "none", nvme_path;
-  bool no_shuffle = false;
+  std::string placement = "given", cache_policy = "fixed", offload_param = "none", offload_optimizer = "none",
+              offload_activations = "none";
+  std::string nvme_path;
+  bool no_shuffle = false, no_tune = false;
   std::filesystem::path config;
 };
 
@@ -56,6 +58,8 @@ void parse_choices(const Texts& texts, TrainOptions& options) {
 void parse_placement(const Texts& texts, TrainOptions& options) {
   options.placement.params = shares_option("--offload-param", texts.offload_param);
   options.placement.optimizer = shares_option("--offload-optimizer", texts.offload_optimizer);
+  options.placement.cache = choice_option<CachePolicy>("train: --cache-policy", texts.cache_policy,
+                                                       {{"fixed", CachePolicy::fixed}, {"lru", CachePolicy::lru}});
   options.placement.activations = place_option("--offload-activations", texts.offload_activations);
   if (!texts.nvme_path.empty())
     for (const auto& path : split_at_commas(texts.nvme_path)) options.nvme_paths.emplace_back(path);
@@ -143,6 +147,8 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
       ->capture_default_str();
   command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use; 0: no overlap")
       ->capture_default_str();
+  command.add_flag("--no-tune", texts.no_tune,
+                   "Keep --prefetch and the buffers as they are, instead of adapting them in the first steps");
   command.add_option("--simulate-link", texts.link,
                      "Slow links, as ranks=1GB/s,host-device=8GB/s,nvme=500MB/s: for measurements");
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
@@ -156,6 +162,10 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
 
 void add_offload_options(CLI::App& command, Texts& texts) {
   command
+      .add_option("--placement", texts.placement,
+                  "auto: choose what lives where within --memory, the fastest tiers first; given: as the options say")
+      ->capture_default_str();
+  command
       .add_option("--offload-param", texts.offload_param,
                   "Where parameters live between uses: none, host, nvme, or shares of them as host=0.5,nvme=0.3")
       ->capture_default_str();
@@ -166,6 +176,12 @@ void add_offload_options(CLI::App& command, Texts& texts) {
   command
       .add_option("--offload-activations", texts.offload_activations,
                   "Where block inputs wait for the backward pass (with --activation-checkpointing): none, host or nvme")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--cache-policy", texts.cache_policy,
+          "Which parameters are on the device where --offload-param leaves a share there: fixed, always the same; "
+          "lru, those used last")
       ->capture_default_str();
   command.add_option("--nvme-path", texts.nvme_path,
                      "Directories for files of states, as DIR[,DIR...]: striped over all");
@@ -194,6 +210,24 @@ std::unique_ptr<Communicator> nccl_over(Communicator& ranks, Comm comm, const Tr
     throw Error("train: --comm nccl: {} ranks share a GPU, and NCCL wants one for each; start fewer, or use --comm mpi",
                 place.most_ranks);
   return nullptr;
+}
+
+// Neither the command line nor a config has said.
+bool prefetch_is_open(const CLI::App& command, const TrainOptions& options) {
+  return command.count("--prefetch") == 0 && options.prefetch_bytes == TrainOptions{}.prefetch_bytes;
+}
+
+// With --placement auto: all that neither the command line nor a config has placed.
+OpenChoices open_choices(const CLI::App& command, const std::string& placement, const TrainOptions& options) {
+  enum class By { given, budgets };
+  const By by = choice_option<By>("train: --placement", placement, {{"given", By::given}, {"auto", By::budgets}});
+  if (by == By::given) return {};
+  const Placement& given = options.placement;
+  const auto absent = [&](const char* flag) { return command.count(flag) == 0; };
+  return {.params = absent("--offload-param") && given.params.on_device(),
+          .optimizer = absent("--offload-optimizer") && given.optimizer.on_device(),
+          .activations = absent("--offload-activations") && given.activations == Place::device,
+          .prefetch = prefetch_is_open(command, options)};
 }
 
 // One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
@@ -248,6 +282,8 @@ void add_train(CLI::App& program) {
       throw UsageError("train: --simulate-link ranks: slows what passes through host memory; use --comm mpi");
     const Launch launch = detect_launch();
     if (command->count("--config") > 0) apply_config(*command, texts->config, launch, *options);
+    options->tune = {.prefetch = !texts->no_tune && prefetch_is_open(*command, *options), .pieces = !texts->no_tune};
+    options->choose = open_choices(*command, texts->placement, *options);
     train(*options, launch, links.ranks > 0 ? Comm::mpi : comm, links.ranks);
   });
 }

@@ -46,7 +46,8 @@ class IoEngine {
   // Tells the engine where most transfers will read and write, once. io_uring then holds this memory for good (it
   // becomes resident) and does not look it up at each transfer; where the kernel refuses, name() says so and transfers
   // work as before. The memory must outlive the engine. Throws Error when called again.
-  virtual void register_memory(std::span<std::byte> memory) = 0;
+  void register_memory(std::span<std::byte> memory) { register_ranges({&memory, 1}); }
+  virtual void register_ranges(std::span<const std::span<std::byte>> ranges) = 0;
 
   // One completion for all of them.
   virtual IoCompletion submit(IoDirection direction, std::span<const IoTransfer> transfers) = 0;

@@ -36,6 +36,8 @@ class LowerTiers::Lane {
 
   std::int64_t staging_bytes() const { return static_cast<std::int64_t>(buffers_[0].bytes() + buffers_[1].bytes()); }
 
+  const std::array<Block, 2>& buffers() const { return buffers_; }
+
   void copy(const void* from, void* to, std::size_t bytes, const About& about) {
     const Span span(timeline_, rows_.copies, "copy", about);
     pace_.start();
@@ -130,6 +132,15 @@ LowerTiers::LowerTiers(const Options& options, Stream& compute, Stream& host_str
 }
 
 LowerTiers::~LowerTiers() = default;
+
+void LowerTiers::register_buffers(const std::vector<const Block*>& blocks) {
+  if (!file_ || std::exchange(registered_, true)) return;
+  std::vector<std::span<std::byte>> ranges;
+  for (const Lane* lane : {up_lane_.get(), down_lane_.get()})
+    for (const Block& buffer : lane->buffers()) ranges.emplace_back(buffer.data(), buffer.bytes());
+  for (const Block* block : blocks) ranges.emplace_back(block->data(), block->bytes());
+  engine_->register_ranges(ranges);
+}
 
 std::int64_t LowerTiers::staging_bytes() const { return up_lane_->staging_bytes() + down_lane_->staging_bytes(); }
 

@@ -69,6 +69,12 @@ class LowerTiers {
   // Host memory to device memory.
   [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes, const About& about);
 
+  // Tells the files' engine, once, which host memory most transfers pass through, besides the buffers here; later calls
+  // do nothing. The blocks may be gone before the tiers are.
+  void register_buffers(const std::vector<const Block*>& blocks);
+  // How files are read and written, for the log; empty where there are none.
+  std::string description() const { return file_ ? file_->description() : ""; }
+
   // What the buffers between the device and files take of host memory.
   std::int64_t staging_bytes() const;
   // Waits until nothing is on its way; then throws what any of it threw.
@@ -92,6 +98,7 @@ class LowerTiers {
   std::unique_ptr<IoEngine> engine_, slow_engine_;
   std::unique_ptr<SwapFile> file_;
   std::unique_ptr<SwapTier> nvme_;
+  bool registered_ = false;
   std::array<double, kPlaces.size()> stalled_seconds_{};
   LinkBytes carried_;
   std::unique_ptr<Lane> up_lane_, down_lane_;

@@ -42,6 +42,9 @@ class PassPlanner {
   Wanted visit(const Visit& visit);
   void end();
 
+  // From the next call of begin() or visit() on.
+  void set_prefetch_bytes(std::int64_t bytes) { options_.prefetch_bytes = bytes; }
+
   std::int64_t departures() const { return departures_; }
 
  private:

@@ -11,6 +11,7 @@
 #include "zeepo/memory/lower_tiers.h"
 #include "zeepo/ops/linear.h"
 #include "zeepo/optim/schedule.h"
+#include "zeepo/train/placement_search.h"
 #include "zeepo/zero/engine.h"
 
 namespace zeepo {
@@ -46,6 +47,10 @@ struct TrainOptions {
   double timeout_seconds = 0;               // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
+  OpenChoices choose;   // what of these is chosen within the budgets instead
+  struct {
+    bool prefetch = false, pieces = false;
+  } tune;  // what is adapted in the first steps; `zeepo train` asks for what no option fixes
   std::vector<std::filesystem::path> nvme_paths;
   std::int64_t piece_elements = 0;  // of optimizer states below the device, at most, stepped together; 0: as fits
   IoOptions io;                     // of the files

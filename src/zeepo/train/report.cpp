@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "zeepo/base/error.h"
 
@@ -70,6 +71,10 @@ Progress::Progress(std::int64_t steps)
 
 Progress::~Progress() {
   if (open_line_) std::fputc('\n', stderr);
+}
+
+void Progress::say(const std::string& line) {
+  fmt::print(stderr, "{}{}\n", std::exchange(open_line_, false) ? "\n" : "", line);
 }
 
 void Progress::step(const StepReport& report) {

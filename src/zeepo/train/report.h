@@ -41,6 +41,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void step(const StepReport& report);
+  // A line of its own.
+  void say(const std::string& line);
 
  private:
   std::int64_t steps_;

@@ -8,7 +8,7 @@
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
-#include "zeepo/base/machine.h"
+#include "zeepo/base/numa.h"
 #include "zeepo/base/size.h"
 #include "zeepo/data/documents.h"
 #include "zeepo/model/initial_weights.h"
@@ -66,16 +66,6 @@ std::int64_t piece_elements(std::int64_t host_bytes, std::int64_t asked) {
   if (host_bytes <= 0) return most;
   const std::int64_t fitting = host_bytes / 2 / EngineOptions{}.pieces_under_way / kBytesAnElement;
   return std::clamp(fitting / least * least, least, most);
-}
-
-// Weights on their way out must fit too.
-void read_largest(Engine& engine) {
-  const auto slices = engine.slices();
-  const auto largest =
-      std::ranges::max_element(slices, {}, [](const WeightSlice& slice) { return slice.shape.elements(); });
-  const auto elements = std::min(largest->shape.elements(), kWritePieceElements);
-  std::vector<float> piece(static_cast<std::size_t>(elements));
-  engine.read(largest->name, 0, piece);
 }
 
 // Reading a weight is a collective: the ranks that do not write make the same reads as the one that does.
@@ -158,6 +148,9 @@ void Trainer::check_ranks() const {
                                   {"the loss scale", scaling},
                                   {"--dropout", text(options_.dropout.value_or(-1))},
                                   {"--prefetch", text(options_.prefetch_bytes)},
+                                  {"where states live", flags_of(arrangement())},
+                                  {"--placement", text(options_.choose.any())},
+                                  {"--no-tune", text(!options_.tune.prefetch && !options_.tune.pieces)},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
                                   {"--tile-linear", text(options_.linear_tiles)},
                                   {"--matmul-dtype", options_.products == Products::fp8 ? "fp8" : "same"},
@@ -202,100 +195,24 @@ LowerTiers::Options Trainer::lower_options() const {
   return lower;
 }
 
-Trainer::Plan Trainer::plan_memory() {
-  Session session = Session::dry(communicator_, lower_options(), options_.backend);
-  EngineOptions options = engine_options();
-  options.accumulation = std::min<std::int64_t>(options.accumulation, 2);  // the third is as the second
-  if (options.delay_after) options.delay_after = 0;
-  {
-    Engine engine(*model_, session.communicator(), options);
-    engine.load(random_weights(options_.seed));
-    session.restart_peaks();
-    const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
-    const Batch blank{std::vector<std::int32_t>(size), std::vector<std::int32_t>(size)};
-    for (int step = 1; step <= 2; ++step) {  // the first is recorded; like all later ones, the second runs ahead
-      engine.expect_rate(0);
-      for (std::int64_t m = 0; m < options.accumulation; ++m) micro_step(engine, blank, step, m);
-      (void)engine.step(0);
-    }
-    read_largest(engine);
-  }
-  Plan plan{};
-  for (const Place place : kPlaces) {
-    const auto i = static_cast<std::size_t>(place);
-    plan.peak[i] = session.peak(place);
-    plan.bytes[i] = session.high_water(place);
-  }
-  return plan;
-}
-
-// The more of the optimizer's state can come up to the device ahead of its step, the better it hides behind the
-// backward pass: the room that the plan leaves goes to it.
-void Trainer::fill_device(Plan& plan) {
-  const EngineOptions options = engine_options();
-  if (options.step_below_on != StepSide::device || options.placement.optimizer.on_device()) return;
-  const StateLayout layout{
-      .dtype = options.dtype, .moments = state_count(options.optimizer), .moment_type = options.optimizer.moments};
-  std::size_t piece = StateSlots::whole_pages(layout.bytes(options.piece_elements));
-  if (!options.placement.params.on_device())
-    piece += StateSlots::whole_pages(static_cast<std::size_t>(options.piece_elements) * size_of(options.dtype));
-  const std::int64_t room = budgets(plan)[0] - static_cast<std::int64_t>(plan.bytes[0]);
-  const std::int64_t more = room / static_cast<std::int64_t>(piece);
-  if (more <= 0) return;
-  pieces_under_way_ += static_cast<int>(std::min<std::int64_t>(more, std::numeric_limits<int>::max() / 2));
-  plan = plan_memory();
-}
-
-// Of each tier.
-std::array<std::int64_t, kPlaces.size()> Trainer::budgets(const Plan& plan) const {
-  const int ranks = communicator_.local_size();
-  // What was free before any rank took some: a GPU may be shared.
-  const bool measured = options_.backend == Backend::cuda && options_.device_bytes == 0;
-  return {measured ? gpu_budget(place_.free_bytes)
-                   : device_budget(options_.backend, place_.gpu, options_.device_bytes, ranks),
-          options_.host_bytes > 0 ? options_.host_bytes : usable_memory_bytes() / ranks,
-          options_.nvme_bytes > 0 ? options_.nvme_bytes
-                                  : static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(Place::nvme)])};
-}
-
-void Trainer::check_fits(const Plan& plan, const std::array<std::int64_t, kPlaces.size()>& budgets) const {
-  const auto size = [](std::size_t bytes) { return format_size(static_cast<std::int64_t>(bytes)); };
-  constexpr std::array kWaysOut{
-      "lower --micro-batch or --seq-len, try --activation-checkpointing or --tile-linear, or move states away with "
-      "--offload-optimizer, "
-      "--offload-param or --offload-activations",
-      "move states on to files with --offload-optimizer nvme, --offload-param nvme or --offload-activations nvme, or "
-      "raise --memory host=",
-      "give --nvme-path a larger disk, or raise --memory nvme="};
-  for (const Place place : kPlaces) {
-    const auto i = static_cast<std::size_t>(place);
-    if (plan.bytes[i] <= static_cast<std::size_t>(budgets[i])) continue;
-    throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}; {}", size(plan.bytes[i]),
-                name_of(place), describe(plan.peak[i]), size(plan.bytes[i] - static_cast<std::size_t>(budgets[i])),
-                size(static_cast<std::size_t>(budgets[i])), kWaysOut[i]);
-  }
-}
-
 void Trainer::run() {
   if (speaks() && !options_.output.empty()) check_output(options_.output);
   EventLog log(speaks() ? options_.log : "");
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
   if (options_.backend == Backend::cuda) place_ = find_gpu(communicator_);
-  Plan plan = plan_memory();
+  Plan plan = options_.choose.any() ? choose_placement() : plan_memory();
+  plan_tuning(plan);
   fill_device(plan);
-  announce(plan, log);
-
-  const auto budgets = this->budgets(plan);
+  const PlaceBytes budgets = this->budgets(plan);
+  announce(plan, budgets, log);
   check_fits(plan, budgets);
   LowerTiers::Options lower = lower_options();
   std::optional<TraceFile> traced;
   if (!options_.trace.empty()) traced.emplace(options_.trace, communicator_);
   // A GPU's memory, and pinned memory, are taken at once: as much as the plan says. Files too.
   const bool at_once = options_.backend == Backend::cuda;
-  const auto planned = [&](Place place) {
-    return static_cast<std::int64_t>(plan.bytes[static_cast<std::size_t>(place)]);
-  };
+  const auto planned = [&](Place place) { return plan.bytes[static_cast<std::size_t>(place)]; };
   lower.host_bytes = at_once ? planned(Place::host) : budgets[1];
   lower.nvme_bytes = planned(Place::nvme);
   Session session({.backend = options_.backend,
@@ -315,6 +232,12 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
   Engine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.restart_peaks();
+  describe_tiers(session);
+  std::optional<Tuner> tuner;
+  if (range_.any()) {
+    tuner.emplace(range_);
+    engine.set_depths(tuner->depths());
+  }
 
   StepReport last{};
   {
@@ -334,6 +257,7 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
       last_step_carried_ = session.lower().carried() - carried;
       log.write(to_json(last));
       if (speaks() && (step % options_.print_every == 0 || step == options_.steps)) progress.step(last);
+      if (tuner && !tuner->settled()) tune(engine, *tuner, last, progress, log);
     }
   }
   if (!std::isfinite(last.result.loss))  // fp16 has skipped it
@@ -343,6 +267,28 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
   summarise(engine, session, last, log);
   if (traced) traced->write();
   if (!options_.output.empty()) save(engine);
+}
+
+// All ranks are told the same and turn the same knobs.
+void Trainer::tune(Engine& engine, Tuner& tuner, const StepReport& report, Progress& progress, EventLog& log) const {
+  const Stalls& stalls = report.stalls;
+  std::array measured{static_cast<float>(stalls.gather + stalls.host + stalls.nvme),
+                      static_cast<float>(report.seconds)};
+  engine.sum_over_ranks(measured);
+  const Depths before = tuner.depths();
+  if (!tuner.after_step({measured[0], measured[1]})) return;
+  const Depths& depths = tuner.depths();
+  if (depths != before) engine.set_depths(depths);
+  log.write({{"event", "tune"},
+             {"step", report.step},
+             {"prefetch_bytes", depths.prefetch_bytes},
+             {"pieces_under_way", depths.pieces_under_way},
+             {"stalled_share", tuner.measured().share()},
+             {"settled", tuner.settled()}});
+  if (speaks() && tuner.settled())
+    progress.say(fmt::format("tuned: prefetch {}, {} pieces under way; {:.1f}% of a step waits for transfers",
+                             format_size(depths.prefetch_bytes), depths.pieces_under_way,
+                             100 * tuner.measured().share()));
 }
 
 Trainer::Batch Trainer::read_batch(std::int64_t step, std::int64_t micro_step) const {
@@ -385,7 +331,7 @@ StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
   return {step, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine.stalls() - stalled};
 }
 
-void Trainer::announce(const Plan& plan, EventLog& log) const {
+void Trainer::announce(const Plan& plan, const PlaceBytes& budgets, EventLog& log) const {
   std::int64_t params = 0;
   for (const auto& named : named_parameters(*model_)) params += named.parameter->elements();
   nlohmann::ordered_json event{{"event", "plan"},
@@ -399,8 +345,12 @@ void Trainer::announce(const Plan& plan, EventLog& log) const {
                                {"samples", samples_}};
   for (const Place place : kPlaces) {
     const auto i = static_cast<std::size_t>(place);
-    event[std::string(name_of(place))] = {{"bytes", to_json(plan.peak[i])}, {"arena_bytes", plan.bytes[i]}};
+    event[std::string(name_of(place))] = {
+        {"bytes", to_json(plan.peak[i])}, {"arena_bytes", plan.bytes[i]}, {"budget_bytes", budgets[i]}};
   }
+  event["placement"] = to_json(arrangement());
+  event["placement"]["chosen"] = options_.choose.any();
+  event["tuning"] = {{"prefetch_bytes", range_.prefetch_bytes}, {"pieces_under_way", range_.pieces_under_way}};
   log.write(event);
   if (!speaks()) return;
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,
@@ -408,7 +358,15 @@ void Trainer::announce(const Plan& plan, EventLog& log) const {
   if (options_.backend == Backend::cuda && communicator_.size() > 1)
     fmt::print(stderr, "{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place_.most_ranks,
                communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
-  fmt::print(stderr, "{}", table_of(plan.peak));
+  fmt::print(stderr, "{}", table_of(plan.peak, budgets));
+  if (options_.choose.any()) fmt::print(stderr, "placement chosen: {}\n", flags_of(arrangement()));
+}
+
+// What the memory is like, where there is something to say.
+void Trainer::describe_tiers(Session& session) const {
+  if (!speaks()) return;
+  if (const std::string files = session.lower().description(); !files.empty()) fmt::print(stderr, "files: {}\n", files);
+  if (const std::string numa = describe_numa(); !numa.empty()) fmt::print(stderr, "{}\n", numa);
 }
 
 void Trainer::summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const {
@@ -422,6 +380,8 @@ void Trainer::summarise(Engine& engine, Session& session, const StepReport& last
              {"params", engine.parameter_count()},
              {"world_size", session.communicator().size()},
              {"weights_hash", hash},
+             {"files", session.lower().description()},
+             {"numa", describe_numa()},
              {"ranks", ranks}});
   if (!speaks()) return;
   for (const Place place : kPlaces)

@@ -11,6 +11,7 @@
 #include "zeepo/train/options.h"
 #include "zeepo/train/report.h"
 #include "zeepo/train/trace_file.h"
+#include "zeepo/train/tuner.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -29,15 +30,26 @@ class Trainer {
   // What a step needs of each tier.
   struct Plan {
     std::array<Usage, kPlaces.size()> peak;
-    std::array<std::size_t, kPlaces.size()> bytes;  // gaps included
+    PlaceBytes bytes;  // gaps included
   };
 
   EngineOptions engine_options() const;
   LowerTiers::Options lower_options() const;
-  std::array<std::int64_t, kPlaces.size()> budgets(const Plan& plan) const;
-  void check_fits(const Plan& plan, const std::array<std::int64_t, kPlaces.size()>& budgets) const;
+  std::int64_t device_bytes_to_use() const;
+  PlaceBytes budgets(const Plan& plan) const;
+  void check_fits(const Plan& plan, const PlaceBytes& budgets) const;
   // Two steps with shapes only.
   Plan plan_memory();
+  // --placement auto.
+  Plan choose_placement();
+  // Levels that the budgets have room for; the plan is of all of them.
+  void plan_tuning(Plan& plan);
+  void tune(Engine& engine, Tuner& tuner, const StepReport& report, Progress& progress, EventLog& log) const;
+  PlaceBytes budgets_to_fill() const;
+  Arrangement arrangement() const;
+  Plan plan_of(const Arrangement& arrangement);
+  std::string ways_out(const PlacementSearch& search, const PlacementSearch::Result& failed);
+  std::vector<std::string> ways_for_device(const PlacementSearch& search, const PlacementSearch::Result& failed);
   void fill_device(Plan& plan);
   void train(Session& session, const WeightFiles* files, EventLog& log, TraceFile* traced);
   Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
@@ -46,7 +58,8 @@ class Trainer {
   std::int64_t tokens_per_step() const;
   bool speaks() const { return communicator_.rank() == 0; }
   void check_ranks() const;
-  void announce(const Plan& plan, EventLog& log) const;
+  void announce(const Plan& plan, const PlaceBytes& budgets, EventLog& log) const;
+  void describe_tiers(Session& session) const;
   void summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const;
   void save(Engine& engine) const;
 
@@ -57,8 +70,10 @@ class Trainer {
   std::vector<ModelTensor> tensors_;  // of the model, in the order of its modules
   std::optional<TokenFile> data_;
   std::int64_t samples_ = 0;
-  int pieces_under_way_ = EngineOptions{}.pieces_under_way;
-  GpuPlace place_;  // with Backend::cuda, once the run has begun
+  std::optional<PlaceBytes> filled_;  // the budgets that the placement was chosen for, the same on all ranks
+  TuningRange range_;
+  int pieces_under_way_ = EngineOptions{}.pieces_under_way;  // buffers for them
+  GpuPlace place_;                                           // with Backend::cuda, once the run has begun
   CommBytes last_step_sent_;
   LinkBytes last_step_carried_;
 };

@@ -2,6 +2,7 @@
 #include "zeepo/zero/engine.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -30,7 +31,7 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
     for (const std::size_t unit : visit.units) visited[unit] = true;
   for (std::size_t u = 0; u < visited.size(); ++u)
     if (!visited[u]) always_there_.push_back(u);
-  Dealers deal{Dealer(options.placement.params), Dealer(options.placement.optimizer)};
+  Dealers deal{Dealer(params_shares()), Dealer(options.placement.optimizer)};
   std::int64_t blocks = 0, weights = 0;
   for (std::size_t u = 0; u < plan_.units.size(); ++u) {
     const Unit& unit = plan_.units[u];
@@ -45,6 +46,7 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
   check_weights();
   order_pieces(visited);
   make_slots();
+  make_cache();
   planner_ = std::make_unique<PassPlanner>(planner_options());
   open_visits_.resize(plan_.visits.size());
   const bool checkpointing = options.activation_checkpointing || options.placement.activations != Place::device;
@@ -131,12 +133,38 @@ void Engine::release(std::size_t u) {
   state.gathered = {};
 }
 
+std::int64_t Engine::gathered_bytes(std::size_t u) const {
+  return states_[u].whole.elements() * static_cast<std::int64_t>(size_of(options_.dtype));
+}
+
+// Of a unit that was used and lives below, as much as the cache holds stays.
+void Engine::let_go(std::size_t u) {
+  const UnitState& state = states_[u];
+  if (cache_bytes_ == 0 || !state.params_block.defined()) return release(u);
+  if (!state.gathered.defined() || std::ranges::count(cached_, u) > 0) return;
+  cached_.push_back(u);
+  cached_bytes_ += gathered_bytes(u);
+  for (; cached_bytes_ > cache_bytes_; cached_.pop_front()) {
+    cached_bytes_ -= gathered_bytes(cached_.front());
+    release(cached_.front());
+  }
+}
+
+// New weights: what is cached is of the old ones.
+void Engine::drop_cache() {
+  for (const std::size_t u : std::exchange(cached_, {})) release(u);
+  cached_bytes_ = 0;
+}
+
 void Engine::hold(const PassPlanner::Wanted& wanted) {
   std::vector<bool> kept(states_.size());
   for (const auto* units : {&wanted.now, &wanted.ahead})
     for (const std::size_t u : *units) kept[u] = true;
+  cached_bytes_ -= std::accumulate(cached_.begin(), cached_.end(), std::int64_t{0},
+                                   [&](std::int64_t sum, std::size_t u) { return sum + kept[u] * gathered_bytes(u); });
+  std::erase_if(cached_, [&](std::size_t u) { return kept[u]; });
   for (std::size_t u = 0; u < states_.size(); ++u)
-    if (!kept[u]) release(u);
+    if (!kept[u]) let_go(u);
   for (const auto* units : {&wanted.now, &wanted.ahead})
     for (const std::size_t u : *units) fetch(u);
   step_ahead(wanted.now);
@@ -251,6 +279,7 @@ void Engine::abandon_step() {
     state.reduced = false;
   }
   hold({});
+  drop_cache();
 }
 
 CommBytes Engine::sent() const {
@@ -278,6 +307,27 @@ void Engine::settle() {
     collectives_.wait(state.gathering);
     collectives_.wait(state.grads_gathering);
   }
+}
+
+void Engine::set_depths(const Depths& depths) {
+  if ((depths.prefetch_bytes == 0) != (options_.prefetch_bytes == 0))
+    throw Error("engine: prefetch of {} bytes where it was {}: overlap cannot be turned on or off in a run",
+                depths.prefetch_bytes, options_.prefetch_bytes);
+  next_depths_ = depths;
+}
+
+void Engine::turn_to_next_depths() {
+  if (!next_depths_) return;
+  options_.prefetch_bytes = next_depths_->prefetch_bytes;
+  planner_->set_prefetch_bytes(next_depths_->prefetch_bytes);
+  if (slots_) slots_->set_reach(next_depths_->pieces_under_way);
+  next_depths_.reset();
+}
+
+void Engine::sum_over_ranks(std::span<float> numbers) {
+  const Tensor sum = Tensor::from<float>(numbers, {static_cast<std::int64_t>(numbers.size())});
+  collectives_.all_reduce(sum.view(), {"measurements", 0});
+  std::ranges::copy(sum.to_floats(), numbers.begin());
 }
 
 void Engine::infer(const std::function<void()>& f) {

@@ -73,6 +73,13 @@ struct EngineOptions {
   LossScale::Options loss_scale = {};  // fp16 only
 };
 
+// How far transfers run ahead. It changes when memory is used, and no bit of what is computed.
+struct Depths {
+  std::int64_t prefetch_bytes;
+  int pieces_under_way;
+  friend bool operator==(const Depths&, const Depths&) = default;
+};
+
 struct StepResult {
   float loss = 0;  // the mean over the step's micro-steps and ranks, before the update
   float grad_norm = 0;
@@ -124,6 +131,11 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // Returns when every weight is stepped, delayed updates too, and nothing is on its way: others may then use the
   // communicator.
   void settle();
+  // Other depths from the next step() on, when nothing is held that was fetched ahead: memory is used as if it had
+  // always been so. A prefetch of 0 stays 0 and no other becomes 0; no more pieces than there were at first.
+  void set_depths(const Depths& depths);
+  // Sums each number over all ranks; between two steps.
+  void sum_over_ranks(std::span<float> numbers);
   // Runs f as one pass without a backward pass.
   void infer(const std::function<void()>& f);
   // Bytes sent so far. Parameters gathered by a step for the next pass count with that pass.
@@ -194,6 +206,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   StateLayout layout(const UnitState& state, Place place) const;
   DType grads_dtype() const { return options_.accumulation > 1 ? DType::f32 : options_.dtype; }
   bool steps_on_device() const { return options_.step_below_on == StepSide::device; }
+  Shares params_shares() const;
   bool shards_params() const { return options_.stage == 3 || !options_.placement.params.on_device(); }
   void place_parameters(std::size_t unit);
   void check_weights() const;
@@ -206,6 +219,10 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void await(std::size_t unit);
   void release(std::size_t unit);
   void show(std::size_t unit, bool there);
+  void make_cache();
+  void let_go(std::size_t unit);
+  void drop_cache();
+  std::int64_t gathered_bytes(std::size_t unit) const;
   void begin_pass(int kind);
   void end_pass();
   void train_pass(const std::function<Tensor()>& loss);
@@ -246,6 +263,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
     std::optional<StateSlots::Part> states, params, grads;
     std::size_t bytes = 0;
   };
+  void turn_to_next_depths();
   void compute_norm();
   void take_control();
   void step_piece(Stream& stream, std::size_t unit, const Extent& extent, const PieceMemory& memory, ConstView control);
@@ -312,6 +330,9 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::unique_ptr<ActivationStore> activations_;
   std::int64_t parameter_count_ = 0;
   std::unique_ptr<PassPlanner> planner_;
+  // With CachePolicy::lru: gathered units that nothing wants at the moment, the one used last at the end.
+  std::deque<std::size_t> cached_;
+  std::int64_t cache_bytes_ = 0, cached_bytes_ = 0;
   std::deque<Reduction> reductions_;
   std::vector<Leaving> leaving_;
   std::int64_t sent_early_bytes_ = 0;  // for the next pass
@@ -331,8 +352,9 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::optional<double> expected_rate_;  // of the step that is under way
   double lr_ = 0;                        // of the last step
   double step_seconds_ = 0;              // below the device
-  std::int64_t micro_steps_ = 0;         // done of the current step
-  std::int64_t steps_ = 0;               // taken, skipped ones not counted
+  std::optional<Depths> next_depths_;
+  std::int64_t micro_steps_ = 0;  // done of the current step
+  std::int64_t steps_ = 0;        // taken, skipped ones not counted
 };
 
 }  // namespace zeepo

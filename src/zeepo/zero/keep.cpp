@@ -1,5 +1,6 @@
 // What the engine keeps of each unit, and where: from the stage, the placement and the model's units, once.
 #include <algorithm>
+#include <cmath>
 
 #include "zeepo/base/error.h"
 #include "zeepo/tensor/device.h"
@@ -150,8 +151,27 @@ void Engine::make_slots() {
     for (const auto& piece : state.pieces)
       if (piece.place == Place::nvme) chunk = std::max(chunk, StateSlots::whole_pages(piece.block.bytes()));
   }
-  if (chunk == 0) return;
-  for (auto& buffer : weight_buffers_) buffer = lower_->host().allocate(chunk, Kind::working);
+  if (chunk > 0)
+    for (auto& buffer : weight_buffers_) buffer = lower_->host().allocate(chunk, Kind::working);
+  // Weights come and go once: only what every step passes through.
+  const bool through_host = slots_ && !steps_on_device();
+  lower_->register_buffers(through_host ? slots_->buffers() : std::vector<const Block*>{});
+}
+
+// With a cache all units live below: it has the memory that the others would have.
+Shares Engine::params_shares() const {
+  const Shares& shares = options_.placement.params;
+  const double below = shares.host + shares.nvme;
+  if (options_.placement.cache == CachePolicy::fixed || below <= 0) return shares;
+  return {shares.host / below, shares.nvme / below};
+}
+
+void Engine::make_cache() {
+  if (options_.placement.cache == CachePolicy::fixed) return;
+  std::int64_t bytes = 0;
+  for (const auto& state : states_)
+    if (state.params_block.defined()) bytes += static_cast<std::int64_t>(state.params_block.bytes());
+  cache_bytes_ = std::llround(options_.placement.params.of(Place::device) * static_cast<double>(bytes));
 }
 
 void Engine::place_parameters(std::size_t u) {

@@ -19,10 +19,16 @@ struct Shares {
   friend bool operator==(const Shares&, const Shares&) = default;
 };
 
+// What of the parameters below the device is there without being fetched: always the same units, those that the shares
+// leave on the device; or, in as much memory, those that were used last. For passes in a cycle that is larger than this
+// memory the first always hits on its units and the second on none.
+enum class CachePolicy { fixed, lru };
+
 struct Placement {
   Shares params;
   Shares optimizer;                   // gradients stay with it
   Place activations = Place::device;  // what is kept of the forward for the backward pass
+  CachePolicy cache = CachePolicy::fixed;
 
   bool on_device() const { return params.on_device() && optimizer.on_device() && activations == Place::device; }
   bool in_files() const { return params.in_files() || optimizer.in_files() || activations == Place::nvme; }

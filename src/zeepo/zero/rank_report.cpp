@@ -15,21 +15,22 @@ nlohmann::ordered_json to_json(const Usage& usage) {
   return bytes;
 }
 
-std::string table_of(const std::array<Usage, kPlaces.size()>& peaks) {
-  const auto row = [&](std::string_view name, const auto& value) {
+std::string table_of(const std::array<Usage, kPlaces.size()>& peaks,
+                     const std::array<std::int64_t, kPlaces.size()>& budgets) {
+  const auto row = [&](std::string_view name, const auto& cell) {
     std::string text = fmt::format("  {:<12}", name);
-    for (const Usage& peak : peaks)
-      if (peak.total > 0) text += fmt::format("{:>12}", value(peak) > 0 ? format_size(value(peak)) : "-");
+    for (const Place place : kPlaces)
+      if (peaks[static_cast<std::size_t>(place)].total > 0)
+        text += fmt::format("{:>12}", cell(static_cast<std::size_t>(place)));
     return text + "\n";
   };
-  std::string text = fmt::format("  {:<12}", "memory");
-  for (const Place place : kPlaces)
-    if (peaks[static_cast<std::size_t>(place)].total > 0) text += fmt::format("{:>12}", name_of(place));
-  text += "\n";
+  const auto size = [](std::int64_t bytes) { return bytes > 0 ? format_size(bytes) : "-"; };
+  std::string text = row("memory", [](std::size_t i) { return std::string(name_of(kPlaces[i])); });
   for (const Kind kind : kKinds)
     if (std::ranges::any_of(peaks, [&](const Usage& peak) { return peak[kind] > 0; }))
-      text += row(name_of(kind), [&](const Usage& peak) { return peak[kind]; });
-  return text + row("at once", [](const Usage& peak) { return peak.total; });
+      text += row(name_of(kind), [&](std::size_t i) { return size(peaks[i][kind]); });
+  text += row("at once", [&](std::size_t i) { return size(peaks[i].total); });
+  return text + row("budget", [&](std::size_t i) { return size(budgets[i]); });
 }
 
 nlohmann::ordered_json rank_report(Session& session, const CommBytes& sent, const LinkBytes& carried) {

@@ -12,7 +12,7 @@ std::byte* at(const Block& memory, std::size_t offset) { return memory.data() ? 
 }  // namespace
 
 StateSlots::StateSlots(LowerTiers& tiers, StepSide side, std::size_t slot_bytes, int count)
-    : tiers_(tiers), side_(side), slots_(static_cast<std::size_t>(count)) {
+    : tiers_(tiers), side_(side), slots_(static_cast<std::size_t>(count)), reach_(count) {
   Tier& memory = side == StepSide::device ? Device::current().memory : tiers.host();
   for (auto& slot : slots_) slot.memory = memory.allocate(slot_bytes, Kind::working);
 }
@@ -22,6 +22,12 @@ StateSlots::~StateSlots() {
     drain();
   } catch (...) {  // whoever needed the bytes has been told
   }
+}
+
+std::vector<const Block*> StateSlots::buffers() const {
+  std::vector<const Block*> blocks;
+  for (const auto& slot : slots_) blocks.push_back(&slot.memory);
+  return blocks;
 }
 
 void StateSlots::read(std::int64_t n, const Part& part, const Completion& after) {

@@ -5,6 +5,7 @@
 // but use(). All calls come from the rank's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -33,8 +34,11 @@ class StateSlots {
   ~StateSlots();
 
   std::size_t slot_bytes() const { return slots_[0].memory.bytes(); }
+  // How many of them may hold something at once: 1 at least, all of them at most.
+  void set_reach(int count) { reach_ = std::clamp<std::int64_t>(count, 1, static_cast<std::int64_t>(slots_.size())); }
+  std::vector<const Block*> buffers() const;
   // Whether number n has, or could have, a buffer before number `used` is done with.
-  bool in_reach(std::int64_t n, std::int64_t used) const { return n < used + static_cast<std::int64_t>(slots_.size()); }
+  bool in_reach(std::int64_t n, std::int64_t used) const { return n < used + reach_; }
   // Starts reading into the buffer of number n, once what is in it has been written and `after` is done.
   void read(std::int64_t n, const Part& part, const Completion& after);
   // The buffer, when all that was asked for is in it. Null in a dry pass.
@@ -58,6 +62,7 @@ class StateSlots {
   LowerTiers& tiers_;
   StepSide side_;
   std::vector<Slot> slots_;
+  std::int64_t reach_;
 };
 
 }  // namespace zeepo

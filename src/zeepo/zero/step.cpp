@@ -26,6 +26,8 @@ StepResult Engine::step(double lr) {
   if (steps_in_backward() && lr != lr_)
     throw Error("engine: step() with the rate {}, but expect_rate() with {}", lr, lr_);
   expected_rate_.reset();
+  drop_cache();
+  turn_to_next_depths();
   collectives_.all_reduce(loss_.view(), {"loss", 0});
   compute_norm();
   if (!steps_in_backward()) ++steps_;

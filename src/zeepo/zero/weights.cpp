@@ -49,6 +49,7 @@ struct Engine::HostWeights {
 void Engine::load(const WeightSource& source) {
   settle();
   hold({});  // what was gathered ahead of the next pass would be of the old weights
+  drop_cache();
   forget_read_ahead();
   buffered_ = {};
   if (!Device::current().compute.dry()) {

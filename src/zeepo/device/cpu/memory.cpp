@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/numa.h"
 #include "zeepo/base/size.h"
 
 namespace zeepo {
@@ -18,6 +19,7 @@ MemoryRange host_memory(std::string_view tier, std::size_t bytes) {
                 std::strerror(errno));
   // Huge pages halve the cost of large matrix products; where they are not to be had, ordinary pages do.
   (void)::madvise(memory, bytes, MADV_HUGEPAGE);
+  place_on_nodes(memory, bytes);
   return {static_cast<std::byte*>(memory), bytes,
           [](std::byte* data, std::size_t size) noexcept { (void)::munmap(data, size); }};
 }

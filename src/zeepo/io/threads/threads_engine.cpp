@@ -32,7 +32,7 @@ void ThreadsEngine::stop() {
 
 std::string ThreadsEngine::name() const { return fmt::format("{} threads ({})", options_.threads, why_); }
 
-void ThreadsEngine::register_memory(std::span<std::byte>) {
+void ThreadsEngine::register_ranges(std::span<const std::span<std::byte>>) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(registered_, true)) throw Error("I/O engine: memory can be registered only once");
 }

@@ -22,7 +22,7 @@ class ThreadsEngine final : public IoEngine {
   ThreadsEngine& operator=(const ThreadsEngine&) = delete;
 
   std::string name() const override;
-  void register_memory(std::span<std::byte> memory) override;  // of no use here
+  void register_ranges(std::span<const std::span<std::byte>> ranges) override;  // of no use here
   IoCompletion submit(IoDirection direction, std::span<const IoTransfer> transfers) override;
 
  private:

@@ -17,7 +17,7 @@ class ThrottledEngine final : public IoEngine {
   ThrottledEngine(IoEngine& inner, double bytes_per_second);
 
   std::string name() const override;
-  void register_memory(std::span<std::byte> memory) override { inner_.register_memory(memory); }
+  void register_ranges(std::span<const std::span<std::byte>> ranges) override { inner_.register_ranges(ranges); }
   IoCompletion submit(IoDirection direction, std::span<const IoTransfer> transfers) override;
 
  private:

@@ -61,22 +61,37 @@ std::string UringEngine::name() const {
   return fmt::format("io_uring, {} deep, {}", options_.depth, registration_);
 }
 
-void UringEngine::register_memory(std::span<std::byte> memory) {
+void UringEngine::register_ranges(std::span<const std::span<std::byte>> ranges) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(register_called_, true)) throw Error("I/O engine: memory can be registered only once");
-  std::vector<iovec> parts;
-  for (std::size_t at = 0; at < memory.size(); at += kPartBytes)
-    parts.push_back({memory.data() + at, std::min(kPartBytes, memory.size() - at)});
-  if (parts.empty()) return;
-  const int code = ::io_uring_register_buffers(&ring_, parts.data(), static_cast<unsigned>(parts.size()));
-  const std::string size = format_size(static_cast<std::int64_t>(memory.size()));
+  auto parts = std::make_shared<Parts>();
+  std::int64_t bytes = 0;
+  for (const auto& memory : ranges) {
+    bytes += static_cast<std::int64_t>(memory.size());
+    for (std::size_t at = 0; at < memory.size(); at += kPartBytes)
+      parts->push_back({memory.data() + at, std::min(kPartBytes, memory.size() - at)});
+  }
+  if (parts->empty()) return;
+  std::ranges::sort(*parts, {}, &iovec::iov_base);
+  const int code = ::io_uring_register_buffers(&ring_, parts->data(), static_cast<unsigned>(parts->size()));
   if (code < 0) {
-    registration_ = fmt::format("{} of memory not registered: {}{}", size, std::strerror(-code),
+    registration_ = fmt::format("{} of memory not registered: {}{}", format_size(bytes), std::strerror(-code),
                                 code == -ENOMEM ? " (raise the limit of locked memory, ulimit -l)" : "");
     return;
   }
-  registered_ = memory;
-  registration_ = fmt::format("{} of memory registered", size);
+  registered_ = std::move(parts);
+  registration_ = fmt::format("{} of memory registered", format_size(bytes));
+}
+
+// The part that all of the memory lies in; less than 0: none.
+int UringEngine::part_of(const std::byte* data, std::size_t bytes) const {
+  if (!fixed_) return -1;
+  const auto after = std::ranges::upper_bound(*fixed_, static_cast<const void*>(data), std::ranges::less{},
+                                              [](const iovec& part) -> const void* { return part.iov_base; });
+  if (after == fixed_->begin()) return -1;
+  const iovec& part = *std::prev(after);
+  if (data + bytes > static_cast<const std::byte*>(part.iov_base) + part.iov_len) return -1;
+  return static_cast<int>(std::prev(after) - fixed_->begin());
 }
 
 IoCompletion UringEngine::submit(IoDirection direction, std::span<const IoTransfer> transfers) {
@@ -160,10 +175,7 @@ void UringEngine::prepare(Slot slot) {
   const int file = call.file->descriptor;
   std::byte* data = call.memory.data();
   io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);  // there is one: the ring is as deep as there are slots
-  const bool fixed = data >= fixed_.data() && data + bytes <= fixed_.data() + fixed_.size();
-  const std::size_t at = fixed ? static_cast<std::size_t>(data - fixed_.data()) : 0;
-  const auto part = static_cast<int>(at / kPartBytes);
-  if (fixed && (at + bytes - 1) / kPartBytes == static_cast<std::size_t>(part)) {
+  if (const int part = part_of(data, bytes); part >= 0) {
     if (call.direction == IoDirection::read)
       ::io_uring_prep_read_fixed(entry, file, data, bytes, offset, part);
     else

@@ -8,6 +8,7 @@
 #include <liburing.h>
 
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -25,7 +26,7 @@ class UringEngine final : public IoEngine {
   UringEngine& operator=(const UringEngine&) = delete;
 
   std::string name() const override;
-  void register_memory(std::span<std::byte> memory) override;
+  void register_ranges(std::span<const std::span<std::byte>> ranges) override;
   IoCompletion submit(IoDirection direction, std::span<const IoTransfer> transfers) override;
 
  private:
@@ -37,6 +38,7 @@ class UringEngine final : public IoEngine {
   bool take_new();  // false: nothing more will come
   void reap();
   void prepare(Slot slot);
+  int part_of(const std::byte* data, std::size_t bytes) const;
   void submit_prepared();
   void give_up(int cause);
 
@@ -46,7 +48,9 @@ class UringEngine final : public IoEngine {
 
   mutable std::mutex mutex_;
   std::deque<Piece> new_;
-  std::span<std::byte> registered_;  // in parts of kPartBytes
+  // Registered memory in parts that the kernel takes, by address; null: none.
+  using Parts = std::vector<iovec>;
+  std::shared_ptr<const Parts> registered_;
   std::string registration_ = "no memory registered";
   bool register_called_ = false;
   bool stopping_ = false;
@@ -55,8 +59,8 @@ class UringEngine final : public IoEngine {
   std::deque<Piece> waiting_;  // for a free slot
   std::vector<Piece> slots_;   // one for each piece that the ring may hold
   std::vector<Slot> free_;
-  std::deque<Slot> prepared_;   // in the ring, in this order, not yet taken by the kernel
-  std::span<std::byte> fixed_;  // registered_, as of the last take_new
+  std::deque<Slot> prepared_;           // in the ring, in this order, not yet taken by the kernel
+  std::shared_ptr<const Parts> fixed_;  // registered_, as of the last take_new
   std::size_t in_flight_ = 0;
   std::string broken_;  // why the kernel takes nothing any more
 

@@ -1,0 +1,54 @@
+// Finds in the first steps how far transfers should run ahead, from what the compute has waited.
+//
+// One knob after the other is turned up a level as long as that makes the steps wait notably less, then back to the
+// last level that did; after the last knob nothing changes any more. Pure: ranks that are told the same decide the
+// same. No knob changes what is computed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "zeepo/zero/engine.h"
+
+namespace zeepo {
+
+// Levels that are planned for, the first one in force; nothing to turn where there is only one.
+struct TuningRange {
+  std::vector<std::int64_t> prefetch_bytes;
+  std::vector<int> pieces_under_way;
+  bool any() const { return prefetch_bytes.size() > 1 || pieces_under_way.size() > 1; }
+};
+
+class Tuner {
+ public:
+  // Of one step, over all ranks.
+  struct Measured {
+    double stalled_seconds, seconds;
+    double share() const { return seconds > 0 ? stalled_seconds / seconds : 0; }
+  };
+  static constexpr double kWorthAShare = 0.01;  // stalls below this part of a step are left alone
+  static constexpr double kNotable = 0.95;      // a level is kept when stalls fall to this part, or lower
+
+  explicit Tuner(TuningRange range);
+
+  Depths depths() const;
+  bool settled() const { return knob_ == kKnobs; }
+  // After each step; true when depths() are others now, or settled.
+  bool after_step(const Measured& measured);
+  // Of the level in force.
+  const Measured& measured() const { return best_; }
+
+ private:
+  static constexpr int kKnobs = 2;
+  std::size_t levels(int knob) const;
+  void turn_on();
+
+  TuningRange range_;
+  std::size_t level_[kKnobs] = {};
+  int knob_ = 0;
+  bool trying_ = false;  // the level in force is new
+  int unmeasured_ = 2;   // steps: the first is recorded, the next starts to run ahead
+  Measured best_{};
+};
+
+}  // namespace zeepo

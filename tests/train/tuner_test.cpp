@@ -1,0 +1,173 @@
+#include "zeepo/train/tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/test_directory.h"
+#include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/train/trainer.h"
+
+namespace zeepo {
+namespace {
+
+using Json = nlohmann::json;
+
+const TuningRange kRange{{100, 200, 400, 800}, {4, 8}};
+
+// Steps whose stalls follow from the depths; the settings one after another, and the last.
+std::vector<Depths> settings(Tuner& tuner, const std::function<double(const Depths&)>& stalls) {
+  std::vector<Depths> seen{tuner.depths()};
+  for (int step = 0; step < 40 && !tuner.settled(); ++step)
+    if (tuner.after_step({stalls(tuner.depths()), 1.0}) && tuner.depths() != seen.back())
+      seen.push_back(tuner.depths());
+  EXPECT_TRUE(tuner.settled());
+  return seen;
+}
+
+TEST(Tuner, LeavesARunAloneThatDoesNotWait) {
+  Tuner tuner(kRange);
+  EXPECT_EQ(settings(tuner, [](const Depths&) { return 0.005; }), (std::vector<Depths>{{100, 4}}));
+}
+
+TEST(Tuner, TurnsUpWhatHelpsAndBackWhatDoesNot) {
+  Tuner tuner(kRange);
+  const auto seen = settings(tuner, [](const Depths& d) {
+    return d.prefetch_bytes >= 400 ? 0.1 : 60.0 / static_cast<double>(d.prefetch_bytes);
+  });
+  EXPECT_EQ(seen, (std::vector<Depths>{{100, 4}, {200, 4}, {400, 4}, {800, 4}, {400, 8}, {400, 4}}));
+}
+
+TEST(Tuner, TurnsUpPiecesToo) {
+  Tuner tuner(kRange);
+  const auto seen = settings(tuner, [](const Depths& d) { return d.pieces_under_way == 8 ? 0.2 : 0.5; });
+  EXPECT_EQ(seen, (std::vector<Depths>{{100, 4}, {200, 4}, {100, 8}}));
+}
+
+TEST(Tuner, StopsWhereThereAreNoMoreLevels) {
+  Tuner tuner(kRange);
+  const auto seen = settings(
+      tuner, [](const Depths& d) { return 1.0 / static_cast<double>(d.prefetch_bytes * d.pieces_under_way) * 100; });
+  EXPECT_EQ(seen.back(), (Depths{800, 8}));
+  Tuner nothing({{100}, {4}});
+  EXPECT_TRUE(nothing.settled());
+  EXPECT_FALSE(nothing.after_step({1, 1}));
+}
+
+TEST(Tuner, MeasuresNoStepThatIsNotLikeLaterOnes) {
+  Tuner tuner(kRange);
+  EXPECT_FALSE(tuner.after_step({9, 10}));  // recorded
+  EXPECT_FALSE(tuner.after_step({9, 10}));  // the first to run ahead
+  EXPECT_TRUE(tuner.after_step({5, 10}));
+  EXPECT_FALSE(tuner.after_step({9, 10}));  // after a change
+  EXPECT_TRUE(tuner.after_step({4, 10}));
+  EXPECT_EQ(tuner.depths(), (Depths{400, 4}));
+  EXPECT_EQ(tuner.measured().stalled_seconds, 4);
+}
+
+class TunedRuns : public testing::Test {
+ protected:
+  TunedRuns() {
+    const Json config = {{"model_type", "gpt2"}, {"architectures", {"GPT2LMHeadModel"}},
+                         {"n_embd", 128},        {"n_head", 4},
+                         {"n_layer", 6},         {"n_positions", 64},
+                         {"vocab_size", 512}};
+    directory_.write("config.json", config.dump());
+    std::vector<std::uint16_t> tokens;
+    for (std::size_t i = 0; i < 1000; ++i) tokens.push_back(static_cast<std::uint16_t>(i * i % 512));
+    directory_.write("tokens.bin", {reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()});
+  }
+
+  // Everything in files behind slow links, with little ahead.
+  TrainOptions options() const {
+    TrainOptions options;
+    options.model = directory_.path();
+    options.data = directory_.path() / "tokens.bin";
+    options.from_scratch = true;
+    options.seq_len = 16;
+    options.steps = 14;
+    options.threads = 1;
+    options.stage = 3;
+    options.prefetch_bytes = 1 << 20;
+    options.placement = {Shares::all_in(Place::host), Shares::all_in(Place::nvme), Place::device};
+    options.nvme_paths = {directory_.path()};
+    options.piece_elements = Engine::kPieceAlignment;
+    options.link_bytes_per_second = 400e6;
+    options.nvme_bytes_per_second = 400e6;
+    options.device_bytes = 64 << 20;
+    options.host_bytes = 200 << 20;
+    options.log = (directory_.path() / "log.jsonl").string();
+    return options;
+  }
+
+  std::vector<Json> train(const TrainOptions& given, int ranks) const {
+    ::testing::internal::CaptureStderr();
+    ThreadsWorld world(ranks);
+    run(world, [&](Communicator& communicator) { Trainer(given, communicator).run(); });
+    ::testing::internal::GetCapturedStderr();
+    std::ifstream lines(given.log);
+    std::vector<Json> events;
+    for (std::string line; std::getline(lines, line);) events.push_back(Json::parse(line));
+    return events;
+  }
+
+  TestDirectory directory_;
+};
+
+TEST_F(TunedRuns, KeepTheirBitsAndTheirPlan) {
+  for (const int ranks : {1, 3}) {
+    TrainOptions fixed = options(), tuned = options();
+    tuned.tune = {.prefetch = true, .pieces = true};
+    const auto reference = train(fixed, ranks), events = train(tuned, ranks);
+    EXPECT_EQ(events.back().at("weights_hash"), reference.back().at("weights_hash"));
+    EXPECT_EQ(events.back().at("loss"), reference.back().at("loss"));
+    const auto bytes = [](const Json& of, const char* tier) {
+      return of.at(tier).at("arena_bytes").get<std::int64_t>();
+    };
+    EXPECT_GT(bytes(events.front(), "device"), bytes(reference.front(), "device")) << "nothing is planned for";
+    EXPECT_GT(bytes(events.front(), "host"), bytes(reference.front(), "host"));
+    EXPECT_LE(bytes(events.front(), "device"), tuned.device_bytes);
+    for (const auto& rank : events.back().at("ranks"))
+      for (const char* tier : {"device", "host"})
+        EXPECT_LE(rank.at("peak_bytes").at(tier).at("total").get<std::int64_t>(), bytes(events.front(), tier)) << tier;
+    std::int64_t tunes = 0;
+    for (const auto& event : events)
+      if (event.at("event") == "tune") {
+        ++tunes;
+        EXPECT_GE(event.at("prefetch_bytes").get<std::int64_t>(), tuned.prefetch_bytes);
+        EXPECT_GE(event.at("pieces_under_way").get<std::int64_t>(), 1);
+        EXPECT_TRUE(event.at("settled").is_boolean());
+      }
+    EXPECT_GE(tunes, 1);
+    for (const auto& event : reference) EXPECT_NE(event.at("event"), "tune");
+  }
+}
+
+// No address lies beyond the plan, whichever levels are tried.
+TEST_F(TunedRuns, RunInMemoryThatIsJustAsLargeAsThePlan) {
+  TrainOptions tuned = options();
+  tuned.tune = {.prefetch = true, .pieces = true};
+  const auto planned = train(tuned, 1).front();
+  tuned.device_bytes = planned.at("device").at("arena_bytes");
+  tuned.host_bytes = planned.at("host").at("arena_bytes");
+  const auto again = train(tuned, 1);
+  EXPECT_EQ(again.front().at("device").at("arena_bytes"), planned.at("device").at("arena_bytes"));
+  EXPECT_EQ(again.back().at("event"), "summary");
+}
+
+TEST_F(TunedRuns, StayWithinBudgetsThatHaveNoRoom) {
+  TrainOptions tuned = options();
+  tuned.steps = 4;
+  const auto plan = train(tuned, 1).front();
+  tuned.device_bytes = plan.at("device").at("arena_bytes");
+  tuned.host_bytes = plan.at("host").at("arena_bytes");
+  tuned.tune = {.prefetch = true, .pieces = true};
+  const auto events = train(tuned, 1);
+  EXPECT_LE(events.front().at("device").at("arena_bytes").get<std::int64_t>(), tuned.device_bytes);
+  EXPECT_LE(events.front().at("host").at("arena_bytes").get<std::int64_t>(), tuned.host_bytes);
+}
+
+}  // namespace
+}  // namespace zeepo
