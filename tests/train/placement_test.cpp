@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/errors.h"
-#include "tests/support/test_directory.h"
+#include "tests/support/scratch_model.h"
 #include "zeepo/base/error.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/train/trainer.h"
@@ -24,17 +24,6 @@ struct Trained {
 
 class AutoPlacement : public testing::Test {
  protected:
-  AutoPlacement() {
-    const Json config = {{"model_type", "gpt2"}, {"architectures", {"GPT2LMHeadModel"}},
-                         {"n_embd", 128},        {"n_head", 4},
-                         {"n_layer", 6},         {"n_positions", 64},
-                         {"vocab_size", 512}};
-    directory_.write("config.json", config.dump());
-    std::vector<std::uint16_t> tokens;
-    for (std::size_t i = 0; i < 1000; ++i) tokens.push_back(static_cast<std::uint16_t>(i * i % 512));
-    directory_.write("tokens.bin", {reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()});
-  }
-
   TrainOptions options() const {
     TrainOptions options;
     options.model = directory_.path();
@@ -94,7 +83,7 @@ class AutoPlacement : public testing::Test {
     }
   }
 
-  TestDirectory directory_;
+  ScratchModel directory_{128, 6, 512, 1000};
 };
 
 TEST_F(AutoPlacement, KeepsToTheBudgetsWithTheBitsOfTheResidentRun) {

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/support/errors.h"
+#include "tests/support/scratch_model.h"
 #include "tests/support/test_directory.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
@@ -142,26 +143,8 @@ TEST_P(Tiling, SavesWhatWholeLayersSaveAndReadsItAgain) {
   EXPECT_EQ(tiled.hash(), whole.hash());
 }
 
-class WideModel {
- public:
-  WideModel() {
-    const Json config = {{"model_type", "gpt2"}, {"architectures", {"GPT2LMHeadModel"}},
-                         {"n_embd", 256},        {"n_head", 4},
-                         {"n_layer", 2},         {"n_positions", 64},
-                         {"vocab_size", 64}};
-    directory_.write("config.json", config.dump());
-    std::vector<std::uint16_t> tokens;
-    for (std::size_t i = 0; i < 300; ++i) tokens.push_back(static_cast<std::uint16_t>(i * i % 64));
-    directory_.write("tokens.bin", {reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()});
-  }
-  const std::filesystem::path& path() const { return directory_.path(); }
-
- private:
-  TestDirectory directory_;
-};
-
 TEST(TilingMemory, WorkingBytesFallWithTheTiles) {
-  const WideModel model;
+  const ScratchModel model(256, 2, 64, 300);
   TrainOptions options;
   options.model = model.path();
   options.data = model.path() / "tokens.bin";

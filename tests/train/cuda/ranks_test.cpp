@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "tests/support/errors.h"
+#include "tests/support/mpirun.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
 #include "zeepo/base/file.h"
@@ -26,14 +27,6 @@
 
 namespace zeepo {
 namespace {
-
-// For mpirun: ranks may outnumber the cores, and tests may run as root.
-[[maybe_unused]] const bool environment_set = [] {
-  for (const char* name :
-       {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"})
-    ::setenv(name, "1", 1);
-  return ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1) == 0;
-}();
 
 using Json = nlohmann::json;
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/mpirun.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
 #include "zeepo/base/error.h"
@@ -15,14 +16,6 @@
 
 namespace zeepo {
 namespace {
-
-// For mpirun: ranks may outnumber the cores, and tests may run as root.
-[[maybe_unused]] const bool environment_set = [] {
-  for (const char* name :
-       {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"})
-    ::setenv(name, "1", 1);
-  return ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1) == 0;
-}();
 
 using Json = nlohmann::json;
 
