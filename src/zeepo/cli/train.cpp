@@ -233,8 +233,9 @@ OpenChoices open_choices(const CLI::App& command, const std::string& placement, 
 // One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
 void train(const TrainOptions& options, const Launch& launch, Comm comm, double link_bytes_per_second) {
   const auto ranks = make_communicator(launch);
+  std::unique_ptr<Communicator> nccl;  // its end may wait for the other ranks: they are told of a failure before
   const auto run = [&] {
-    const auto nccl = nccl_over(*ranks, comm, options);
+    nccl = nccl_over(*ranks, comm, options);
     Communicator& communicator = nccl ? *nccl : *ranks;
     std::optional<ThrottledCommunicator> slow;
     if (link_bytes_per_second > 0 && ranks->size() > 1) slow.emplace(communicator, link_bytes_per_second);

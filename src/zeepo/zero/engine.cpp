@@ -82,10 +82,19 @@ Engine::~Engine() {
 
 // A failure is not told here: either something worse has happened, or every later transfer throws the same.
 void Engine::outlast_transfers() noexcept {
-  try {
+  const auto outlast = [](const auto& wait) {
+    try {
+      wait();
+    } catch (const std::exception&) {
+    }
+  };
+  for (auto& state : states_)
+    for (Collecting* collecting : {&state.gathering, &state.grads_gathering})
+      outlast([&] { collectives_.wait(*collecting); });
+  for (auto& reduction : reductions_) outlast([&] { collectives_.wait(reduction.done); });
+  outlast([&] {
     if (lower_) lower_->drain();
-  } catch (const std::exception&) {
-  }
+  });
 }
 
 Stream& Engine::host_stream() const { return lower_ ? lower_->host_stream() : Device::current().compute; }
@@ -328,6 +337,7 @@ void Engine::sum_over_ranks(std::span<float> numbers) {
   const Tensor sum = Tensor::from<float>(numbers, {static_cast<std::int64_t>(numbers.size())});
   collectives_.all_reduce(sum.view(), {"measurements", 0});
   std::ranges::copy(sum.to_floats(), numbers.begin());
+  collectives_.check();
 }
 
 void Engine::infer(const std::function<void()>& f) {

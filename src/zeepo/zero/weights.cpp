@@ -183,6 +183,7 @@ void Engine::read_part(const UnitPlace& place, std::span<float> out) {
       if (rank == collectives_.rank()) to_device(values.data(), fp32.view());
       collectives_.broadcast(fp32.view(), rank, label("weights", place.unit));
       to_host(fp32.view(), values.data());
+      collectives_.check();
     });
   }
 }

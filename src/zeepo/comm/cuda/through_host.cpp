@@ -115,11 +115,13 @@ class CudaThroughHost final : public DeviceCommunicator {
     if (bytes > 0) cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_.get()));
     finish();
   }
-  // `rows` rows; the distance of one to the next may be more than their bytes.
+  // A row of each rank; the distance of one to the next may be more than their bytes, and more than a copy in two
+  // dimensions takes.
   void copy_rows(const void* from, std::size_t from_pitch, void* to, std::size_t to_pitch, std::size_t bytes) {
-    if (bytes > 0)
-      cuda_check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, static_cast<std::size_t>(size_),
-                                   cudaMemcpyDefault, copies_.get()));
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(size_) && bytes > 0; ++rank)
+      cuda_check(cudaMemcpyAsync(static_cast<std::byte*>(to) + rank * to_pitch,
+                                 static_cast<const std::byte*>(from) + rank * from_pitch, bytes, cudaMemcpyDefault,
+                                 copies_.get()));
     finish();
   }
   void finish() { cuda_check(cudaStreamSynchronize(copies_.get())); }

@@ -35,11 +35,15 @@ NcclDevice::NcclDevice(Communicator& ranks, int gpu)
     warm_up();
   } catch (...) {
     stop_watching();
+    abort_lanes();
     throw;
   }
 }
 
-NcclDevice::~NcclDevice() { stop_watching(); }
+NcclDevice::~NcclDevice() {
+  stop_watching();
+  abort_lanes();
+}
 
 // NCCL connects the ranks, and takes memory for it, when they first send: now, before anyone plans with what is free.
 void NcclDevice::warm_up() {
@@ -144,9 +148,18 @@ void NcclDevice::fail(const std::string& message) {
     const std::lock_guard lock(mutex_);
     failure_ = message;
   }
-  (void)cudaSetDevice(gpu_);  // of this thread; abort does without
-  gather_.abort();
-  reduce_.abort();
+  abort_lanes();
+}
+
+// At once: to abort one may wait for all that runs on the GPU, also for what only the other's abort ends.
+void NcclDevice::abort_lanes() {
+  const auto abort = [this](NcclLane& lane) {
+    (void)cudaSetDevice(gpu_);  // of this thread; abort does without
+    lane.abort();
+  };
+  std::thread gather([&] { abort(gather_); });
+  abort(reduce_);
+  gather.join();
 }
 
 void NcclDevice::stop_watching() {

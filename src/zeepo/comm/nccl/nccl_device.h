@@ -38,6 +38,7 @@ class NcclDevice final : public DeviceCommunicator {
   void watch();
   void stop_watching();
   void fail(const std::string& message);
+  void abort_lanes();
 
   Communicator& ranks_;
   int rank_, size_, gpu_;

@@ -47,8 +47,13 @@ __global__ void __launch_bounds__(1024)
   });
 }
 
-// Of a row that is read twice: a block of a multiprocessor keeps what its shared memory holds.
-constexpr std::int64_t kKeptBytes = 224 << 10;
+// Of a row that is read twice a block keeps what its shared memory holds, in whole packs: 99 to 227 KiB.
+std::int64_t kept_bytes(int gpu) {
+  constexpr int kMost = 224 << 10, kOthers = 1 << 10, kPack = 16;
+  int bytes = 0;
+  cuda_check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu));
+  return std::min(bytes - kOthers, kMost) / kPack * kPack;
+}
 
 }  // namespace
 
@@ -66,8 +71,8 @@ void cross_entropy(CudaStream& stream, ConstView logits, ConstView targets, View
   with_float_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_pack(all_packable(logits.data, dlogits.data, n), [&](auto pack) {
-      constexpr std::int64_t kMostKept = kKeptBytes / static_cast<std::int64_t>(sizeof(T));
-      const auto kept = static_cast<int>(dlogits ? std::min(n, kMostKept) : 0);
+      const std::int64_t most_kept = kept_bytes(stream.device()) / static_cast<std::int64_t>(sizeof(T));
+      const auto kept = static_cast<int>(dlogits ? std::min(n, most_kept) : 0);
       launch_rows(stream, "cross_entropy", cross_entropy_kernel<pack(), T>, rows, threads_for(n / pack, 1024),
                   static_cast<std::size_t>(kept) * sizeof(T), logits.as<T>(), targets.as<std::int32_t>(),
                   row_length("cross_entropy", n), kept, losses.as<float>(), dlogits.as<T>(), grad_scale);

@@ -35,9 +35,11 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(const T* x, std::int6
 
 // What x is multiplied by, from `factor` (2) as Fp8Matrix has it; one thread of all writes the factor itself.
 __device__ __forceinline__ float inverse_factor(float* factor) {
+  constexpr float kNothing = 1e-30f;  // far above where kLargest / largest is infinite; all become 0
   const float largest = factor[1];
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) factor[0] = largest == 0 ? 1.0f : largest / kLargest;
-  return largest == 0 ? 1.0f : kLargest / largest;
+  const bool nothing = largest < kNothing;
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) factor[0] = nothing ? 1.0f : largest / kLargest;
+  return nothing ? 1.0f : kLargest / largest;
 }
 
 template <class T>
