@@ -56,8 +56,8 @@ HWY_EXPORT(cross_entropy_rows);
 void cross_entropy(CpuStream& stream, ConstView logits, ConstView targets, View losses, View dlogits,
                    float grad_scale) {
   const std::int64_t rows = logits.shape.rows(), n = logits.shape[-1];
-  const bool types = is_float(logits.dtype) && targets.dtype == DType::i32 &&
-                     losses.dtype == DType::f32 && (!dlogits || dlogits.dtype == logits.dtype);
+  const bool types = is_float(logits.dtype) && targets.dtype == DType::i32 && losses.dtype == DType::f32 &&
+                     (!dlogits || dlogits.dtype == logits.dtype);
   if (!types || targets.elements() != rows || losses.elements() != rows ||
       (dlogits && !(dlogits.shape == logits.shape)))
     throw Error(
