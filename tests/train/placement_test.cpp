@@ -212,5 +212,24 @@ TEST_F(AutoPlacement, TakesWhatTheMachineHasWhereNoBudgetIsGiven) {
   EXPECT_NE(flags(run).find("--offload-optimizer none --offload-param none"), std::string::npos);
 }
 
+TEST_F(AutoPlacement, ThePlanHoldsForEveryMicroStepOfACache) {
+  struct Case {
+    DType dtype;
+    double below;
+    std::int64_t prefetch_bytes, micro_batch;
+  };
+  for (const Case& c : {Case{DType::f32, 0.3, 0, 1}, Case{DType::f32, 0.5, kMiB, 4}, Case{DType::bf16, 0.7, kMiB, 1}}) {
+    TrainOptions given = options();
+    given.dtype = c.dtype;
+    given.micro_batch = c.micro_batch;
+    given.grad_accum = 5;
+    given.prefetch_bytes = c.prefetch_bytes;
+    given.placement.params.host = c.below;
+    given.placement.cache = CachePolicy::lru;
+    given.device_bytes = train(given).plan.at("device").at("arena_bytes");
+    EXPECT_NO_THROW((void)train(given)) << name_of(c.dtype) << ", " << c.below << " below";
+  }
+}
+
 }  // namespace
 }  // namespace zeepo

@@ -1,6 +1,6 @@
 // Which parameters are on the device when a pass begins: what the link has to carry tells.
 #include "tests/support/errors.h"
-#include "tests/zero/sharded_run.h"
+#include "tests/zero/sharded_models.h"
 #include "zeepo/ops/activation.h"
 
 namespace zeepo {
@@ -88,6 +88,49 @@ TEST_F(Caches, NewWeightsReplaceWhatIsCached) {
   const auto first = output(0.01f), second = output(0.02f);
   EXPECT_NE(first, second);
   EXPECT_EQ(output(0.01f), first);
+}
+
+// A cache must not outlive the weights, whenever they are updated.
+TEST(CachedWeights, AreDroppedWhenADelayedUpdateIsFinishedEarly) {
+  for (const int ranks : {1, 2}) {
+    ShardedRun run{.ranks = ranks};
+    run.options = {.stage = 3, .prefetch_bytes = 1 << 20, .clip = 1};
+    run.options.delay_after = 0;
+    run.options.placement.params.host = 0.3;
+    run.device_bytes = 16 << 20;
+    run.lower = kLower;
+    run.infers = false;
+    run.steps = 5;  // with a look at the weights after each
+    const auto fixed = train_ranks<Plain>(run);
+    run.options.placement.cache = CachePolicy::lru;
+    expect_same_bits(train_ranks<Plain>(run), fixed, fmt::format("{} ranks", ranks));
+  }
+}
+
+TEST(CachedWeights, AreDroppedWhenTheBackwardPassStepsThem) {
+  for (const bool delayed : {false, true}) {
+    std::vector<float> seen;
+    for (const CachePolicy policy : {CachePolicy::fixed, CachePolicy::lru}) {
+      Session session({.threads = 1, .device_bytes = 16 << 20, .lower = kLower});
+      Plain model;
+      EngineOptions options{.clip = delayed ? 1.0f : 0.0f};
+      if (delayed)
+        options.delay_after = 0;
+      else
+        options.step_phase = StepPhase::in_backward;
+      options.placement.params.host = 0.3;
+      options.placement.cache = policy;
+      Engine engine(model, session.communicator(), options);
+      engine.load(fill_weights);
+      for (int step = 0; step < 3; ++step) {
+        engine.expect_rate(0.05);
+        engine.micro_step([&] { return loss_of(model, Rows(step * 5, 5), DType::f32, step); });
+        if (step == 2) engine.infer([&] { seen.push_back(loss_of(model, Rows(0, 3), DType::f32, 0).item()); });
+        (void)engine.step(0.05);
+      }
+    }
+    EXPECT_EQ(seen[0], seen[1]) << delayed;
+  }
 }
 
 }  // namespace

@@ -154,6 +154,92 @@ TEST_F(StepInBackward, APassThatThrowsLeavesTheUnitsItDidNotReach) {
   }
 }
 
+// The gradients of `first` are broken in its bias alone, which lies in the shard of one rank.
+class BrokenBias : public Module {
+ public:
+  Tensor both(const Tensor& x) { return second_(first_(x)); }
+  Tensor hidden(const Tensor& x) { return first_(x); }
+
+ private:
+  Module &first_ = child<Linear>("first", kIn, 4), &second_ = child<Linear>("second", 4, kOut);
+};
+
+TEST_F(StepInBackward, RanksThatStepAllOfAUnitLeaveItTogether) {
+  std::vector<std::vector<float>> seen(2);
+  ThreadsWorld world(2);
+  run(world, [&](Communicator& communicator) {
+    Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
+    BrokenBias model;
+    EngineOptions options{.stage = 0, .clip = 0};
+    options.step_phase = StepPhase::in_backward;
+    Engine engine(model, communicator, options);
+    engine.load([](const WeightSlice& slice, std::int64_t begin, std::span<float> values) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const bool early = static_cast<std::int64_t>(i) + begin < 4;
+        values[i] = slice.name == "second.weight" ? (early ? -3e38f : 3e38f) : slice.name == "first.weight" ? 0.5f : 0;
+      }
+    });
+    engine.expect_rate(0.1);
+    const std::vector<float> x(5 * kIn, 0.0f), ones(kIn, 1.0f);
+    const std::vector<std::int32_t> targets(5, 0);
+    engine.micro_step([&] {
+      return cross_entropy(model.both(Tensor::from<float>(x, {5, kIn})), Tensor::from<std::int32_t>(targets, {5}));
+    });
+    EXPECT_THROW((void)engine.step(0.1), Error);
+    engine.infer([&] {
+      seen[static_cast<std::size_t>(communicator.rank())] =
+          model.hidden(Tensor::from<float>(ones, {1, kIn})).to_floats();
+    });
+  });
+  const std::vector<float> as_before(4, 0.5f * static_cast<float>(kIn));
+  EXPECT_EQ(seen[0], as_before);
+  EXPECT_EQ(seen[1], as_before);
+}
+
+// `never` is not used, so that the pieces below of those after it wait for the end of the pass.
+class WaitsForOneUnused : public Module {
+ public:
+  Tensor loss(const Tensor& x, const Tensor& targets, bool breaks) {
+    Tensor h = first_(x);
+    if (breaks) {
+      Tensor broken = h;
+      Tape::current()->record({&broken}, [](std::span<Tensor>) { throw Error("broken backward"); });
+      h = broken;
+    }
+    return cross_entropy(last_(second_(middle_(h))), targets);
+  }
+
+ private:
+  static constexpr std::int64_t kWidth = 800;
+  GeluBlock &first_ = child<GeluBlock>("first", kIn, kWidth), &middle_ = child<GeluBlock>("middle", kWidth, kWidth),
+            &second_ = child<GeluBlock>("second", kWidth, kWidth), &never_ = child<GeluBlock>("never", kWidth, kWidth),
+            &last_ = child<GeluBlock>("last", kWidth, kOut);
+};
+
+TEST_F(StepInBackward, RanksSeeTheSameWeightsAfterAPassThatThrew) {
+  std::vector<float> losses(2);
+  ThreadsWorld world(2);
+  run(world, [&](Communicator& communicator) {
+    Session session({.threads = 1, .device_bytes = 64 << 20, .lower = {.host_bytes = 64 << 20, .nvme_paths = {}}},
+                    communicator);
+    WaitsForOneUnused model;
+    EngineOptions options{.stage = 1, .prefetch_bytes = 0, .clip = 0};
+    options.step_phase = StepPhase::in_backward;
+    options.placement.optimizer.host = 0.5;
+    options.piece_elements = Engine::kPieceAlignment;
+    Engine engine(model, communicator, options);
+    engine.load(fill_weights);
+    engine.expect_rate(0.1);
+    const auto loss = [&](bool breaks) {
+      const Rows rows(0, 5);
+      return model.loss(of_dtype(DType::f32, rows.x, {5, kIn}), Tensor::from<std::int32_t>(rows.targets, {5}), breaks);
+    };
+    EXPECT_THROW(engine.micro_step([&] { return loss(true); }), Error);
+    engine.infer([&] { losses[static_cast<std::size_t>(communicator.rank())] = loss(false).item(); });
+  });
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
 TEST_F(StepInBackward, NeedsTheRateBeforeIt) {
   EngineOptions options = base(1, DType::f32, 1).options;
   options.step_phase = StepPhase::in_backward;

@@ -58,7 +58,9 @@ PlaceBytes least_of(Communicator& communicator, PlaceBytes budgets) {
 Trainer::Plan Trainer::plan_memory() {
   Session session = Session::dry(communicator_, lower_options(), options_.backend);
   EngineOptions options = engine_options();
-  options.accumulation = std::min<std::int64_t>(options.accumulation, 2);  // the third is as the second
+  // The third is as the second, unless what is cached goes on from one to the next.
+  if (options.placement.cache == CachePolicy::fixed)
+    options.accumulation = std::min<std::int64_t>(options.accumulation, 2);
   if (options.delay_after) options.delay_after = 0;
   {
     Engine engine(*model_, session.communicator(), options);
@@ -262,7 +264,8 @@ std::vector<std::string> Trainer::ways_for_device(const PlacementSearch& search,
       ways.push_back(fmt::format("--micro-batch 1 --grad-accum {}", given * options_.grad_accum));
     options_.micro_batch = given;
   }
-  for (std::int64_t tiles = 2 * options_.linear_tiles; tiles <= 16; tiles *= 2) {
+  const std::int64_t most_tiles = options_.products == Products::fp8 ? 0 : 16;  // these cannot be cut
+  for (std::int64_t tiles = 2 * options_.linear_tiles; tiles <= most_tiles; tiles *= 2) {
     auto given = std::exchange(model_, make_model(config_));
     tile_linears(*model_, tiles);
     const bool enough = fits(failed.arrangement);
@@ -283,7 +286,11 @@ std::vector<std::string> Trainer::ways_for_device(const PlacementSearch& search,
     if (all.run().bytes[0] <= search.budgets[0])
       ways.push_back(fmt::format("leave {} to be chosen too", fmt::join(fixed, ", ")));
   }
-  if (ways.size() == 1) ways.emplace_back("a shorter --seq-len");
+  if (ways.size() == 1 && options_.seq_len > 1) {
+    const auto given = std::exchange(options_.seq_len, options_.seq_len / 2);
+    if (fits(failed.arrangement)) ways.push_back(fmt::format("--seq-len {}", options_.seq_len));
+    options_.seq_len = given;
+  }
   return ways;
 }
 

@@ -47,6 +47,7 @@ void Engine::keep_in_turn(Reduction reduction) {
 void Engine::finish_update() {
   if (!update_waits_) return;
   hold({});
+  drop_cache();
   for (const auto& [unit, piece] :
        std::vector(below_.begin() + static_cast<std::ptrdiff_t>(stepped_below_), below_.end()))
     update_unit(unit);

@@ -256,8 +256,10 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
   finish_reduction();
   step_reduced();
   finish_leaving();
+  const bool updated = (steps_in_backward() && last_micro_step()) || update_waits_;
   update_waits_ = false;
   end_pass();
+  if (updated) drop_cache();
 }
 
 // Some units may have added this micro-step's gradients to the step's sum and others not: the sum is of no use, and the
@@ -286,6 +288,10 @@ void Engine::abandon_step() {
     state.pending = {};
     state.open_visits = 0;
     state.reduced = false;
+  }
+  try {
+    for (const std::size_t u : always_there_) await(u);
+  } catch (const std::exception&) {
   }
   hold({});
   drop_cache();

@@ -126,7 +126,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // After `accumulation` micro-steps: norm, clip, step; or, where shards are stepped in the backward pass, what is left
   // of it, with the rate that was expected. Throws Error when a gradient is not finite and there is no loss
   // scale to lower, with the weights as before; and when the loss alone is not finite, after the step. Shards stepped
-  // in the backward pass leave out units with such gradients only; the others have been stepped when it throws.
+  // in the backward pass leave out only those with such gradients; the others have been stepped when it throws.
   StepResult step(double lr);
   // Returns when every weight is stepped, delayed updates too, and nothing is on its way: others may then use the
   // communicator.
@@ -294,6 +294,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // The step inside the backward pass (step_in_backward.cpp).
   bool steps_in_backward() const { return options_.step_phase == StepPhase::in_backward; }
   bool keeps_gradients(const UnitState& state) const;
+  bool gathers_gradients(const UnitState& state) const;
+  void judge(std::size_t unit, const Tensor& norm_partials);
   void begin_steps_in_backward();
   void when_reduced(std::size_t unit);
   void step_reduced();

@@ -142,7 +142,7 @@ void Engine::keep_reduced(Reduction& reduction) {
   if (!last_micro_step()) return;
   measure(state, sum, state.own.begin);
   // Stage 0 steps every weight on every rank: the other ranks' sums come under the backward pass too.
-  if (state.stepped == state.whole && !collectives_.alone())
+  if (gathers_gradients(state))
     state.grads_gathering =
         collectives_.all_gather(sum.view(), state.grads.tensor.view(), label("gradients", reduction.unit));
   when_reduced(reduction.unit);

@@ -66,9 +66,8 @@ StepResult Engine::step(double lr) {
   if (result.skipped) {
     if (steps_in_backward())
       throw Error(
-          "step: a gradient is infinite or not a number (loss {}); units with finite gradients have been stepped in "
-          "the "
-          "backward pass. Lower --lr, or look for broken weights or data",
+          "step: a gradient is infinite or not a number (loss {}); weights with finite gradients have been stepped in "
+          "the backward pass. Lower --lr, or look for broken weights or data",
           result.loss);
     --steps_;
     if (!loss_scale_.in_use())

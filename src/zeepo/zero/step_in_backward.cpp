@@ -12,8 +12,11 @@ namespace zeepo {
 // Gradients of one micro-step go from their reduction into the step. Stage 0 steps what all ranks have reduced, and
 // needs memory for that.
 bool Engine::keeps_gradients(const UnitState& state) const {
-  const bool gathers = state.stepped == state.whole && !collectives_.alone();
-  return !steps_in_backward() || options_.accumulation > 1 || gathers;
+  return !steps_in_backward() || options_.accumulation > 1 || gathers_gradients(state);
+}
+
+bool Engine::gathers_gradients(const UnitState& state) const {
+  return state.stepped == state.whole && !collectives_.alone();
 }
 
 // The step's number and rate hold from now on.
@@ -34,27 +37,37 @@ void Engine::begin_steps_in_backward() {
 void Engine::when_reduced(std::size_t u) {
   if (!steps_in_backward()) return;
   const UnitState& state = states_[u];
+  to_step_.push_back(u);
+  if (gathers_gradients(state)) return;
   const std::int64_t blocks = norm_partials_.elements() / collectives_.size();
-  const Tensor own =
-      norm_partials_.part(collectives_.rank() * blocks + state.first_norm_block, {norm_blocks(state.own.elements())});
+  judge(u, norm_partials_.part(collectives_.rank() * blocks + state.first_norm_block,
+                               {norm_blocks(state.own.elements())}));
+  if (leaving_.empty()) step_reduced();
+}
+
+// Whether what this rank steps of the unit is finite.
+void Engine::judge(std::size_t u, const Tensor& norm_partials) {
   const std::int64_t size = control_.elements();
   const Tensor control = unit_controls_.part(static_cast<std::int64_t>(u) * size, {size});
-  launch([&](auto& s) { finish_norm(s, own.view(), 1, 0, control.view()); });
-  to_step_.push_back(u);
-  const bool travels = !leaving_.empty() || (state.stepped == state.whole && !collectives_.alone());
-  if (!travels) step_reduced();
+  launch([&](auto& s) { finish_norm(s, norm_partials.view(), 1, 0, control.view()); });
 }
 
 void Engine::step_reduced() {
   if (to_step_.empty()) return;
   finish_leaving();
   for (const std::size_t u : std::exchange(to_step_, {})) {
-    collectives_.wait(states_[u].grads_gathering);
+    UnitState& state = states_[u];
+    collectives_.wait(state.grads_gathering);
+    if (gathers_gradients(state)) {  // every rank steps all of it, so all judge all of it
+      const Tensor partials({norm_blocks(state.whole.elements())}, DType::f32, Kind::working);
+      launch([&](auto& s) { sum_squares(s, state.grads.tensor.view(), partials.view()); });
+      judge(u, partials);
+    }
     step_on_device(u);
     may_step_[u] = true;
     if (steps_below(u)) continue;
     regather(u);
-    states_[u].fresh = {};
+    state.fresh = {};
   }
   step_ready_below();
 }
@@ -80,6 +93,8 @@ void Engine::abandon_steps_in_backward() {
   to_step_.clear();
   for (auto& state : states_) state.fresh = {};
   if (!steps_in_backward() || stepped_below_ == below_.size()) return;
+  for (std::size_t u = 0; u < states_.size(); ++u)  // stepped in part, which the other ranks must see
+    if (may_step_[u] && below_end_[u] > stepped_below_ && steps_below(u)) regather(u);
   stepped_below_ = below_.size();
   if (!slots_) return;
   const auto cycle = static_cast<std::int64_t>(in_slots_.size());
