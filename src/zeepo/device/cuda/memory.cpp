@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/machine.h"
 #include "zeepo/base/size.h"
 #include "zeepo/device/cuda/cuda_stream.h"
 
@@ -49,6 +50,10 @@ MemoryRange device_memory(CudaStream& stream, std::string_view tier, std::size_t
 MemoryRange transfer_memory(CudaStream&, std::string_view tier, std::size_t bytes) {
   MemoryRange pages = host_memory(tier, bytes);
   if (bytes == 0) return pages;
+  // To touch more than there is would end the process, not throw.
+  if (const std::int64_t free_bytes = free_memory_bytes(); static_cast<std::int64_t>(bytes) > free_bytes)
+    throw Error("{} memory: cannot take {} of host memory: {} are free; lower --memory {}=", tier, size_text(bytes),
+                format_size(free_bytes), tier);
   bring_into_being(pages);
   const cudaError_t code = cudaHostRegister(pages.data(), bytes, cudaHostRegisterPortable);
   if (code == cudaErrorMemoryAllocation) {
