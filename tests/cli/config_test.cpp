@@ -148,7 +148,7 @@ TEST(Shares, ThatMakeNoSenseAreNamed) {
                                     "host=", "host=x", "host=nan", "host=0.5,", "host=0.5;nvme=0.5", "ram"}) {
       const auto finished = train({option, value});
       EXPECT_EQ(finished.code, 2) << value << finished.err;
-      EXPECT_TRUE(names(finished.err, option + " " + value));
+      EXPECT_TRUE(names(finished.err, fmt::format("{} {}", option, value)));
     }
 }
 
