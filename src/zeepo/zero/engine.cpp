@@ -265,25 +265,17 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
 // Some units may have added this micro-step's gradients to the step's sum and others not: the sum is of no use, and the
 // step starts again. Memory is free only when nothing works on it any more, so all that is on its way is waited for.
 void Engine::abandon_step() {
-  const auto outlast = [this](Collecting& completion) {
-    try {
-      collectives_.wait(completion);
-    } catch (const std::exception&) {  // not to hide what ended the pass: every later collective throws the same
-    }
-  };
   micro_steps_ = 0;
   std::ranges::fill(open_visits_, 0);
   visiting_.clear();
   outlast_transfers();
-  for (auto& reduction : reductions_) outlast(reduction.done);
   reductions_.clear();
   in_queue_.clear();
   leaving_.clear();
   abandon_steps_in_backward();
+  outlast_transfers();  // what that has sent
   for (std::size_t u = 0; u < states_.size(); ++u) {
     UnitState& state = states_[u];
-    outlast(state.gathering);
-    outlast(state.grads_gathering);
     for (const auto& named : plan_.units[u].parameters) named.parameter->leaf().take();
     state.pending = {};
     state.open_visits = 0;
