@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/support/test_directory.h"
+#include "zeepo/train/options.h"
 
 namespace zeepo {
 
@@ -19,6 +20,16 @@ class ScratchModel {
     std::vector<std::uint16_t> ids;
     for (std::size_t i = 0; i < tokens; ++i) ids.push_back(static_cast<std::uint16_t>(i * i % vocabulary));
     directory_.write("tokens.bin", {reinterpret_cast<const char*>(ids.data()), 2 * ids.size()});
+  }
+  // One thread trains it from scratch and logs beside it.
+  TrainOptions options() const {
+    TrainOptions options;
+    options.model = path();
+    options.data = path() / "tokens.bin";
+    options.from_scratch = true;
+    options.threads = 1;
+    options.log = (path() / "log.jsonl").string();
+    return options;
   }
   const std::filesystem::path& path() const { return directory_.path(); }
 

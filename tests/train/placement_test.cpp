@@ -25,19 +25,14 @@ struct Trained {
 class AutoPlacement : public testing::Test {
  protected:
   TrainOptions options() const {
-    TrainOptions options;
-    options.model = directory_.path();
-    options.data = directory_.path() / "tokens.bin";
-    options.from_scratch = true;
+    TrainOptions options = directory_.options();
     options.seq_len = 32;
     options.micro_batch = 4;
     options.steps = 3;
-    options.threads = 1;
     options.dtype = DType::bf16;
     options.piece_elements = Engine::kPieceAlignment;
     options.device_bytes = 256 * kMiB;
     options.host_bytes = 64 * kMiB;
-    options.log = (directory_.path() / "log.jsonl").string();
     return options;
   }
   TrainOptions chosen(std::int64_t device_bytes, std::int64_t host_bytes = 64 * kMiB) const {

@@ -71,13 +71,9 @@ class TunedRuns : public testing::Test {
  protected:
   // Everything in files behind slow links, with little ahead.
   TrainOptions options() const {
-    TrainOptions options;
-    options.model = directory_.path();
-    options.data = directory_.path() / "tokens.bin";
-    options.from_scratch = true;
+    TrainOptions options = directory_.options();
     options.seq_len = 16;
     options.steps = 14;
-    options.threads = 1;
     options.stage = 3;
     options.prefetch_bytes = 1 << 20;
     options.placement = {Shares::all_in(Place::host), Shares::all_in(Place::nvme), Place::device};
@@ -87,7 +83,6 @@ class TunedRuns : public testing::Test {
     options.nvme_bytes_per_second = 400e6;
     options.device_bytes = 64 << 20;
     options.host_bytes = 200 << 20;
-    options.log = (directory_.path() / "log.jsonl").string();
     return options;
   }
 
