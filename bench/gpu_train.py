@@ -4,11 +4,15 @@
 usage: gpu_train.py [--nvme DIRECTORY] [--steps N] ZEEPO [ROW...]
 Rows: torch 3b 3b-host 7b-host 14b 20b 0.5b-disk losses; all when none is named. Random weights, bf16 with fp32 master
 weights and moments, AdamW, clip 1.0. Speeds are the median step without the first two. `torch` and `losses` need
-PyTorch and transformers; `20b` needs 45 GiB of disk. Logs stay in the folder that the last line names.
+PyTorch and transformers; `20b` needs 45 GiB of disk. Rows with states in files also measure the disk, without zeepo.
+Logs stay in the folder that the last line names.
 """
 import argparse
 import array
+import concurrent.futures
 import json
+import mmap
+import os
 import pathlib
 import random
 import subprocess
@@ -80,6 +84,42 @@ class GpuMemory:
         self.thread.join()
 
 
+class Disk:
+    """A file that is read and written past the cache by many threads, without zeepo: what the disk gives."""
+
+    REQUEST, REQUESTS, THREADS = 4 << 20, 1024, 32
+
+    def __init__(self, folder):
+        self.path = pathlib.Path(folder) / f"rate-{os.getpid()}"
+
+    def rates(self):
+        """GB/s of reading alone, of writing alone, and of both at once together."""
+        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o600)
+        try:
+            os.unlink(self.path)
+            os.posix_fallocate(self.file, 0, self.REQUEST * self.REQUESTS)
+            self.rate(os.pwritev)  # a file that was never written reads as zeros, without the disk
+            read, write = self.rate(os.preadv), self.rate(os.pwritev)
+            return read, write, self.rate(os.preadv, os.pwritev)
+        finally:
+            os.close(self.file)
+
+    def rate(self, *calls):
+        buffers = [mmap.mmap(-1, self.REQUEST) for _ in range(self.THREADS)]
+        for buffer in buffers:
+            buffer.write(os.urandom(self.REQUEST))
+
+        def requests(thread):
+            for number in range(thread, self.REQUESTS, self.THREADS):
+                if calls[number // self.THREADS % len(calls)](self.file, [buffers[thread]], number * self.REQUEST) != self.REQUEST:
+                    raise RuntimeError(f"{self.path}: a request of {self.REQUEST} bytes was cut short")
+
+        start = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(self.THREADS) as threads:
+            list(threads.map(requests, range(self.THREADS)))
+        return self.REQUEST * self.REQUESTS / 1e9 / (time.monotonic() - start)
+
+
 def lines(path, event):
     return [line for line in map(json.loads, open(path)) if line["event"] == event]
 
@@ -124,6 +164,10 @@ class Bench:
         if io["read"]:
             print(f"  files: {io['read'] / 1e9:.2f} GB read, {io['write'] / 1e9:.2f} GB written a step, together "
                   f"{(io['read'] + io['write']) / 1e9 / middle['seconds']:.2f} GB/s", flush=True)
+            read, write, mixed = Disk(self.nvme).rates()
+            print(f"  disk without zeepo: read {read:.2f}, write {write:.2f}, both at once {mixed:.2f} GB/s; those bytes take it "
+                  f"{(io['read'] + io['write']) / 1e9 / mixed:.2f} s at once, "
+                  f"{io['read'] / 1e9 / read + io['write'] / 1e9 / write:.2f} s one after the other", flush=True)
 
     def torch(self, *arguments):
         run = subprocess.run([sys.executable, HERE / "torch_gpu.py", *map(str, arguments)], capture_output=True, text=True)
@@ -142,15 +186,15 @@ class Bench:
         for model in ("gpt2-tiny", "llama-tiny", "qwen2-tiny", "qwen3-tiny", "mistral-tiny"):
             rate = json.loads((GOLDEN / model / "golden.json").read_text())["optimizer"]["lr"]
             worst = {}
+            peers = self.torch("losses", GOLDEN / model, length, batch, steps, rate)
             for dtype in ("fp32", "bf16"):
-                peer = self.torch("losses", GOLDEN / model, length, batch, steps, rate, dtype)["losses"]
                 for device in ("cuda", "cpu"):
                     log, _, _ = self.train(
                         f"{model}-{dtype}-{device}", "--model", GOLDEN / model, "--data", GOLDEN / model / "tokens.bin",
                         "--no-shuffle", "--seq-len", str(length), "--micro-batch", str(batch), "--steps", str(steps),
                         "--lr", str(rate), "--dtype", dtype, "--device", device)
                     ours = [step["loss"] for step in lines(log, "step")]
-                    worst[dtype, device] = max(abs(a - b) / b for a, b in zip(ours, peer, strict=True))
+                    worst[dtype, device] = max(abs(a - b) / b for a, b in zip(ours, peers[dtype], strict=True))
             print(f"| {model}, {steps} steps, furthest from PyTorch | " +
                   " | ".join(f"{dtype} {device} {value:.1e}" for (dtype, device), value in worst.items()) + " |", flush=True)
 

@@ -1,9 +1,10 @@
 """PyTorch and transformers on the GPU, for bench/gpu_train.py to compare with.
 
 usage: torch_gpu.py speed CONFIG.json BATCH TIME ACCUMULATION STEPS
-       torch_gpu.py losses MODEL_DIRECTORY TIME BATCH STEPS LEARNING_RATE DTYPE
+       torch_gpu.py losses MODEL_DIRECTORY TIME BATCH STEPS LEARNING_RATE
 `speed` trains a model of that shape: fp32 weights, bf16 autocast, torch.compile of each block, fused AdamW. `losses`
-trains a model from its directory, in order of its tokens.bin, as zeepo train --no-shuffle does. Each prints one JSON line.
+trains a model from its directory in fp32 and in bf16, in order of its tokens.bin, as zeepo train --no-shuffle does. Each
+prints one JSON line.
 """
 import json
 import sys
@@ -62,7 +63,7 @@ def losses(directory, length, batch, steps, rate, dtype):
         optimizer.step()
         optimizer.zero_grad()
         found.append(loss.item())
-    return {"torch": torch.__version__, "losses": found}
+    return found
 
 
 def main():
@@ -71,8 +72,8 @@ def main():
     if what == "speed":
         result = speed(path, *map(int, numbers))
     else:
-        length, batch, steps, rate, dtype = numbers
-        result = losses(path, int(length), int(batch), int(steps), float(rate), dtype)
+        *sizes, rate = numbers
+        result = {dtype: losses(path, *map(int, sizes), float(rate), dtype) for dtype in ("fp32", "bf16")}
     print(json.dumps(result))
 
 
