@@ -135,11 +135,11 @@ class Bench:
             (folder / name).mkdir()
             (folder / name / "config.json").write_text(json.dumps(config(name)))
 
-    def train(self, name, *options):
+    def train(self, name, *options, device="cuda"):
         log = self.folder / f"{name}.log"
         start = time.monotonic()
         with GpuMemory() as gpu, open(self.folder / f"{name}.txt", "w") as out:
-            run = subprocess.run([self.zeepo, "train", "--device", "cuda", "--log", log, *options], stdout=out, stderr=out)
+            run = subprocess.run([self.zeepo, "train", "--device", device, "--log", log, *options], stdout=out, stderr=out)
         if run.returncode:
             raise RuntimeError(f"{name}: zeepo exits {run.returncode}: " + (self.folder / f"{name}.txt").read_text()[-500:])
         return log, gpu, time.monotonic() - start
@@ -192,7 +192,7 @@ class Bench:
                     log, _, _ = self.train(
                         f"{model}-{dtype}-{device}", "--model", GOLDEN / model, "--data", GOLDEN / model / "tokens.bin",
                         "--no-shuffle", "--seq-len", str(length), "--micro-batch", str(batch), "--steps", str(steps),
-                        "--lr", str(rate), "--dtype", dtype, "--device", device)
+                        "--lr", str(rate), "--dtype", dtype, device=device)
                     ours = [step["loss"] for step in lines(log, "step")]
                     worst[dtype, device] = max(abs(a - b) / b for a, b in zip(ours, peers[dtype], strict=True))
             print(f"| {model}, {steps} steps, furthest from PyTorch | " +

@@ -34,7 +34,8 @@ GpuPlace find_gpu(Communicator& communicator) {
   const auto ids = gather(communicator, cuda_memory(place.gpu).id, "GPUs");
   // Every rank is known to the driver now, which has set aside what it wants for each.
   constexpr std::size_t kUnit = std::size_t{1} << 20;
-  const auto free_units = static_cast<std::int32_t>(cuda_memory(place.gpu).free_bytes / kUnit);
+  const auto memory = cuda_memory(place.gpu);
+  const auto free_units = static_cast<std::int32_t>(memory.free_bytes / kUnit);
   const auto free = gather(communicator, {free_units}, "free GPU memory");
   const Words& own = ids[static_cast<std::size_t>(communicator.rank())];
   std::int32_t least = free_units;
@@ -43,6 +44,7 @@ GpuPlace find_gpu(Communicator& communicator) {
   const auto ranks_on = [&](const Words& id) { return static_cast<int>(std::ranges::count(ids, id)); };
   place.ranks = ranks_on(own);
   for (const Words& id : ids) place.most_ranks = std::max(place.most_ranks, ranks_on(id));
+  place.all_bytes = memory.all_bytes;
   place.free_bytes = static_cast<std::size_t>(least) * kUnit / static_cast<std::size_t>(place.ranks);
   return place;
 }

@@ -12,6 +12,7 @@ struct GpuPlace {
   int ranks = 1;               // that compute on it
   int most_ranks = 1;          // that compute on any GPU of the job
   std::size_t free_bytes = 0;  // of the GPU, divided by the ranks on it
+  std::size_t all_bytes = 0;   // of the GPU
 };
 
 // Every rank calls it, before any of them takes memory on its GPU. Throws Error when this one sees none.

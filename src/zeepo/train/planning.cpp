@@ -166,10 +166,19 @@ void Trainer::check_fits(const Plan& plan, const PlaceBytes& budgets) const {
   for (const Place place : kPlaces) {
     const auto i = static_cast<std::size_t>(place);
     if (plan.bytes[i] <= budgets[i]) continue;
-    throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}; {}",
+    throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}{}; {}",
                 format_size(plan.bytes[i]), name_of(place), describe(plan.peak[i]),
-                format_size(plan.bytes[i] - budgets[i]), format_size(budgets[i]), kWaysOut[i]);
+                format_size(plan.bytes[i] - budgets[i]), format_size(budgets[i]), what_is_free(place), kWaysOut[i]);
   }
+}
+
+// Where the budget is what was free of a GPU, others may hold the rest.
+std::string Trainer::what_is_free(Place place) const {
+  if (place != Place::device || options_.backend != Backend::cuda || options_.device_bytes > 0) return {};
+  return fmt::format(" ({} of GPU {}'s {} were free{}; nvidia-smi shows what else runs on it)",
+                     format_size(static_cast<std::int64_t>(place_.free_bytes) * place_.ranks), place_.gpu,
+                     format_size(static_cast<std::int64_t>(place_.all_bytes)),
+                     place_.ranks > 1 ? fmt::format(" for {} ranks", place_.ranks) : "");
 }
 
 // What --placement auto may fill on this rank.

@@ -38,6 +38,7 @@ class Trainer {
   std::int64_t device_bytes_to_use() const;
   PlaceBytes budgets(const Plan& plan) const;
   void check_fits(const Plan& plan, const PlaceBytes& budgets) const;
+  std::string what_is_free(Place place) const;
   // Two steps with shapes only.
   Plan plan_memory();
   // --placement auto.

@@ -9,12 +9,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
+#include "tests/support/elsewhere.h"
 #include "tests/support/errors.h"
 #include "tests/support/mpirun.h"
 #include "tests/support/subprocess.h"
@@ -30,10 +30,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string from_environment(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : otherwise;
-}
 std::filesystem::path model() {
   return std::filesystem::path(from_environment("ZEEPO_TEST_DATA", ZEEPO_TEST_DATA)) / "golden" / "llama-tiny";
 }
