@@ -9,7 +9,7 @@
 namespace zeepo {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_text(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\')
@@ -100,18 +100,18 @@ std::string Timeline::events(int rank) const {
     fmt::format_to(std::back_inserter(text),
                    R"({{"ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"name":{},"args":{{"step":{}}}}})", rank,
                    static_cast<int>(span.row), static_cast<double>(span.start) / 1e3,
-                   static_cast<double>(span.end - span.start) / 1e3, quoted(*span.name), span.step);
+                   static_cast<double>(span.end - span.start) / 1e3, json_text(*span.name), span.step);
   }
   const auto name = [&](std::string_view what, int row, std::string_view key, const std::string& value) {
     separate();
     fmt::format_to(std::back_inserter(text), R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{"{}":{}}}}})", rank,
                    row, what, key, value);
   };
-  name("process_name", 0, "name", quoted(fmt::format("rank {}", rank)));
+  name("process_name", 0, "name", json_text(fmt::format("rank {}", rank)));
   for (const TimelineRow row : kTimelineRows) {
     const auto i = static_cast<int>(row);
     if (!used[static_cast<std::size_t>(i)]) continue;
-    name("thread_name", i, "name", quoted(name_of(row)));
+    name("thread_name", i, "name", json_text(name_of(row)));
     name("thread_sort_index", i, "sort_index", fmt::format("{}", i));
   }
   return text;
