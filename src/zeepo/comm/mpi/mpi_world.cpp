@@ -15,7 +15,7 @@ MpiWorld::MpiWorld() {
   mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
   if (level < MPI_THREAD_MULTIPLE)
     throw Error("MPI gives thread level {}, and zeepo needs MPI_THREAD_MULTIPLE ({}): use an MPI built with it", level,
-                MPI_THREAD_MULTIPLE);
+                static_cast<int>(MPI_THREAD_MULTIPLE));  // an enumerator in some MPIs
   // Results are read; without this a lost peer would end the process before it can say whom it waited for.
   mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));

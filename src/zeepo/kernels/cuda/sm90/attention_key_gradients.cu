@@ -35,7 +35,7 @@ struct Plan {
   // Sums of one step are left running into the next where there are stages and registers enough.
   static constexpr bool kOverlap = kStages > 2 && !dropout;
   static constexpr int kAhead = kOverlap ? kStages - 2 : kStages - 1;
-  using Ring = Stages<kStages, 4 * warpgroups>;
+  using Ring = Stages<kStages, 4 * warpgroups, Return::by_thread>;
   static constexpr int kBytes = 2 * Keys::kBytes + kStages * kStageBytes + Ring::kBytes + 16;
 };
 

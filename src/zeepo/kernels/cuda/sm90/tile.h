@@ -100,11 +100,15 @@ __device__ __forceinline__ void load_bytes(std::uint32_t to, const void* from, i
                : "memory");
 }
 
-// Stages that thread 0 fills ahead of the warpgroups and each warp gives back when it is done with one.
+// Who gives a stage back: one lane for its warp, where only matrix instructions read the stage; or every thread, where
+// threads read it by themselves and each must answer for its own reads.
+enum class Return { by_warp, by_thread };
+
+// Stages that thread 0 fills ahead of the warpgroups and all give back when they are done with one.
 //
 // Step n uses stage n mod stages. When a warp gives back step n only during step n + 1, its matrix instructions still
 // running, a step is filled at most stages − 2 ahead; else stages − 1.
-template <int stages, int warps>
+template <int stages, int warps, Return given = Return::by_warp>
 class Stages {
  public:
   static constexpr int kBytes = 16 * stages;
@@ -112,7 +116,7 @@ class Stages {
   __device__ void init() const {
     for (int s = 0; s < stages; ++s) {
       full(s).init(1);
-      empty(s).init(warps);
+      empty(s).init(given == Return::by_warp ? warps : 32 * warps);
     }
   }
   // By thread 0: waits until the stage of `step` is free, announces `bytes` and returns the barrier for its copies.
@@ -123,7 +127,7 @@ class Stages {
   }
   __device__ void wait(int step) const { full(step % stages).wait(step / stages); }
   __device__ void give_back(int step) const {
-    if (threadIdx.x % 32 == 0) empty(step % stages).arrive();
+    if (given == Return::by_thread || threadIdx.x % 32 == 0) empty(step % stages).arrive();
   }
 
  private:
