@@ -146,12 +146,16 @@ bool check_path(AttentionPath path, const Case& t, DType dtype) {
 
 bool rows_are_aligned(const Case& t) { return t.dim % 8 == 0 && t.gap % 8 == 0; }
 
-TEST(CudaAttention, PlainKernelsMatchTheCpu) {
-  for (const DType dtype : kFloatTypes) {
-    for (const Case& t : kSquare) EXPECT_TRUE(check_path(AttentionPath::plain, t, dtype));
-    for (const Case& t : kCached) EXPECT_TRUE(check_path(AttentionPath::plain, t, dtype));
-  }
+// A test a type, which together take minutes under racecheck.
+class PlainAttention : public ::testing::TestWithParam<DType> {};
+TEST_P(PlainAttention, MatchesTheCpu) {
+  for (const Case& t : kSquare) EXPECT_TRUE(check_path(AttentionPath::plain, t, GetParam()));
 }
+TEST_P(PlainAttention, MatchesTheCpuBehindACache) {
+  for (const Case& t : kCached) EXPECT_TRUE(check_path(AttentionPath::plain, t, GetParam()));
+}
+INSTANTIATE_TEST_SUITE_P(Cuda, PlainAttention, ::testing::ValuesIn(kFloatTypes),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
 
 TEST(CudaAttention, MatrixUnitsMatchTheCpu) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
