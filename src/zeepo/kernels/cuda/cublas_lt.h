@@ -1,15 +1,21 @@
-// What the products by cuBLASLt share: its handles as values, attributes, and how memory is aligned.
+// What the products by cuBLASLt share: its handles as values, attributes, how memory is aligned, and plans that are
+// made once a product and kept.
 #pragma once
 
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
+#include <string_view>
 
 #include "zeepo/base/dtype.h"
 #include "zeepo/base/error.h"
 #include "zeepo/device/cuda/cuda_stream.h"
+#include "zeepo/kernels/matmul.h"
 
 namespace zeepo::cuda {
 
@@ -70,6 +76,46 @@ inline Preference make_preference() {
   const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   return preference;
+}
+
+// How to compute c = a b, or to add it to c: ours, seen by columns.
+struct Planned {
+  Description description;
+  Layout a, b, c;
+  cublasLtMatmulAlgo_t algorithm = {};
+  std::size_t workspace_bytes = 0;
+
+  // Takes one of cuBLASLt's algorithms: of its candidates, best first by its own model, the one that `choose` names.
+  // `what` is named in the error where there is none.
+  template <class Choose>
+  void take_algorithm(CudaStream& stream, const Preference& preference, std::string_view what, const Choose& choose) {
+    std::array<cublasLtMatmulHeuristicResult_t, 8> found{};
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(stream.blas(), description.get(), b.get(), a.get(), c.get(), c.get(),
+                                       preference.get(), static_cast<int>(found.size()), found.data(), &count);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0)
+      throw Error("cuBLASLt has no algorithm for {}: {}", what, cublasLtGetStatusString(status));
+    const auto& chosen = found[choose(std::span(found).first(static_cast<std::size_t>(count)))];
+    algorithm = chosen.algo;
+    workspace_bytes = chosen.workspaceSize;
+  }
+
+  void run(CudaStream& stream, const void* a_data, const void* b_data, void* c_data, Write write) const {
+    const float one = 1, before = write == Write::add ? 1 : 0;
+    cuda_check(cublasLtMatmul(stream.blas(), description.get(), &one, b_data, b.get(), a_data, a.get(), &before, c_data,
+                              c.get(), c_data, c.get(), &algorithm, stream.workspace(workspace_bytes), workspace_bytes,
+                              stream.handle()));
+  }
+};
+
+// The plan of a product, which `plan` makes when it is first asked for. Each rank is a thread with a stream of its own,
+// so that plans need no lock.
+template <class Product, class Plan>
+Planned& kept_plan(const Product& product, const Plan& plan) {
+  thread_local std::map<Product, Planned> plans;
+  const auto found = plans.find(product);
+  return found != plans.end() ? found->second : plans.emplace(product, plan(product)).first->second;
 }
 
 }  // namespace zeepo::cuda

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -34,13 +33,6 @@ struct Product {
     return std::tie(device, m, n, k, a_stride, c_stride, dtype, c_dtype, a, b, write, bias, alignments);
   }
   bool operator<(const Product& other) const { return key() < other.key(); }
-};
-
-struct Planned {
-  Description description;
-  Layout a, b, c;  // ours, seen by columns
-  cublasLtMatmulAlgo_t algorithm;
-  std::size_t workspace_bytes;
 };
 
 Description describe(const Product& p) {
@@ -75,8 +67,9 @@ std::size_t choose(const Product& p, std::span<const cublasLtMatmulHeuristicResu
     return candidates[i].state == CUBLAS_STATUS_SUCCESS &&
            config<std::int32_t>(candidates[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1;
   };
+  if (size_of(p.dtype) != 2 || !whole_k(0)) return 0;
   const std::int64_t most_k = tile(0) == CUBLASLT_MATMUL_TILE_192x192 ? kShortest - 1 : kShort;
-  if (p.k > most_k || size_of(p.dtype) != 2 || !whole_k(0)) return 0;
+  if (p.k > most_k) return 0;
   const auto first_of = [&](std::initializer_list<std::uint32_t> tiles) -> std::size_t {
     for (std::size_t i = 1; i < candidates.size(); ++i)
       if (whole_k(i) && std::find(tiles.begin(), tiles.end(), tile(i)) != tiles.end()) return i;
@@ -90,36 +83,18 @@ std::size_t choose(const Product& p, std::span<const cublasLtMatmulHeuristicResu
 
 Planned plan(CudaStream& stream, const Product& p) {
   const bool ta = p.a == Transpose::yes, tb = p.b == Transpose::yes;
-  Planned planned{describe(p),
-                  make_layout(type_of(p.dtype), ta ? p.k : p.m, ta ? p.m : p.k, p.a_stride),
+  Planned planned{describe(p), make_layout(type_of(p.dtype), ta ? p.k : p.m, ta ? p.m : p.k, p.a_stride),
                   make_layout(type_of(p.dtype), tb ? p.n : p.k, tb ? p.k : p.n, tb ? p.k : p.n),
-                  make_layout(type_of(p.c_dtype), p.m, p.n, p.c_stride),
-                  {},
-                  0};
+                  make_layout(type_of(p.c_dtype), p.m, p.n, p.c_stride)};
   const Preference preference = make_preference();
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.alignments[1]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.alignments[0]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.alignments[2]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.alignments[2]);
-  std::array<cublasLtMatmulHeuristicResult_t, 8> found{};
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      stream.blas(), planned.description.get(), planned.b.get(), planned.a.get(), planned.c.get(), planned.c.get(),
-      preference.get(), static_cast<int>(found.size()), found.data(), &count);
-  if (status != CUBLAS_STATUS_SUCCESS || count == 0)
-    throw Error("matmul: cuBLASLt has no algorithm for ({}, {}) x ({}, {}) of {}: {}", p.m, p.k, p.k, p.n,
-                name_of(p.dtype), cublasLtGetStatusString(status));
-  const auto& chosen = found[choose(p, std::span(found).first(static_cast<std::size_t>(count)))];
-  planned.algorithm = chosen.algo;
-  planned.workspace_bytes = chosen.workspaceSize;
+  planned.take_algorithm(
+      stream, preference, fmt::format("({}, {}) x ({}, {}) of {}", p.m, p.k, p.k, p.n, name_of(p.dtype)),
+      [&](std::span<const cublasLtMatmulHeuristicResult_t> candidates) { return choose(p, candidates); });
   return planned;
-}
-
-// Each rank is a thread with a stream of its own, so that plans need no lock.
-Planned& planned(CudaStream& stream, const Product& p) {
-  thread_local std::map<Product, Planned> plans;
-  const auto found = plans.find(p);
-  return found != plans.end() ? found->second : plans.emplace(p, plan(stream, p)).first->second;
 }
 
 Product checked(CudaStream& stream, ConstView a, ConstView b, View c, const MatmulOptions& options) {
@@ -178,12 +153,9 @@ void matmul(CudaStream& stream, ConstView a, ConstView b, View c, const MatmulOp
   if (options.part.whole) return matmul(stream, a, b, c, without_parts(stream, a, c, options));
   const Product p = checked(stream, a, b, c, options);
   if (p.m == 0 || p.n == 0) return;
-  Planned& plan = planned(stream, p);
-  if (p.bias) set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_bias(stream, options.bias));
-  const float one = 1, before = p.write == Write::add ? 1 : 0;
-  cuda_check(cublasLtMatmul(stream.blas(), plan.description.get(), &one, b.data, plan.b.get(), a.data, plan.a.get(),
-                            &before, c.data, plan.c.get(), c.data, plan.c.get(), &plan.algorithm,
-                            stream.workspace(plan.workspace_bytes), plan.workspace_bytes, stream.handle()));
+  Planned& planned = kept_plan(p, [&](const Product& product) { return plan(stream, product); });
+  if (p.bias) set(planned.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_bias(stream, options.bias));
+  planned.run(stream, a.data, b.data, c.data, p.write);
 }
 
 }  // namespace zeepo

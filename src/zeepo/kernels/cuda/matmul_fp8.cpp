@@ -1,5 +1,4 @@
 // Products of e4m3 by cuBLASLt: see matmul.cpp for how it thinks. Its algorithm is asked for once a shape and kept.
-#include <map>
 #include <tuple>
 
 #include "zeepo/kernels/cuda/cublas_lt.h"
@@ -21,20 +20,9 @@ struct Product {
   bool operator<(const Product& other) const { return key() < other.key(); }
 };
 
-struct Planned {
-  Description description;
-  Layout a, b, c;
-  cublasLtMatmulAlgo_t algorithm;
-  std::size_t workspace_bytes;
-};
-
 Planned plan(CudaStream& stream, const Product& p) {
-  Planned planned{make_description(),
-                  make_layout(CUDA_R_8F_E4M3, p.m, p.k, p.k),
-                  make_layout(CUDA_R_8F_E4M3, p.n, p.k, p.k),
-                  make_layout(type_of(p.dtype), p.m, p.n, p.n),
-                  {},
-                  0};
+  Planned planned{make_description(), make_layout(CUDA_R_8F_E4M3, p.m, p.k, p.k),
+                  make_layout(CUDA_R_8F_E4M3, p.n, p.k, p.k), make_layout(type_of(p.dtype), p.m, p.n, p.n)};
   set(planned.description, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   set(planned.description, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
   set(planned.description, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(p.short_sums));
@@ -42,25 +30,10 @@ Planned plan(CudaStream& stream, const Product& p) {
     set(planned.description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(planned.description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.dtype));
   }
-  const Preference preference = make_preference();
-  cublasLtMatmulHeuristicResult_t found{};
-  int count = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(stream.blas(), planned.description.get(), planned.b.get(), planned.a.get(),
-                                     planned.c.get(), planned.c.get(), preference.get(), 1, &found, &count);
-  if (status != CUBLAS_STATUS_SUCCESS || count == 0)
-    throw Error("matmul_fp8: cuBLASLt has no algorithm for ({}, {}) x ({}, {}) into {}: {}", p.m, p.k, p.k, p.n,
-                name_of(p.dtype), cublasLtGetStatusString(status));
-  planned.algorithm = found.algo;
-  planned.workspace_bytes = found.workspaceSize;
+  planned.take_algorithm(stream, make_preference(),
+                         fmt::format("e4m3 ({}, {}) x ({}, {}) into {}", p.m, p.k, p.k, p.n, name_of(p.dtype)),
+                         [](const auto&) { return 0; });
   return planned;
-}
-
-// Each rank is a thread with a stream of its own, so that plans need no lock.
-Planned& planned(CudaStream& stream, const Product& p) {
-  thread_local std::map<Product, Planned> plans;
-  const auto found = plans.find(p);
-  return found != plans.end() ? found->second : plans.emplace(p, plan(stream, p)).first->second;
 }
 
 bool aligned(const void* data) { return alignment_of(data) >= 16; }
@@ -88,14 +61,11 @@ Product checked(CudaStream& stream, const Fp8Matrix& a, const Fp8Matrix& b, View
 void matmul_fp8(CudaStream& stream, Fp8Matrix a, Fp8Matrix b, View c, const Fp8MatmulOptions& options) {
   const Product p = checked(stream, a, b, c, options);
   if (p.m == 0 || p.n == 0) return;
-  Planned& plan = planned(stream, p);
-  set(plan.description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b.factor.data);
-  set(plan.description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a.factor.data);
-  if (p.bias) set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, options.bias.data);
-  const float one = 1, before = p.write == Write::add ? 1 : 0;
-  cuda_check(cublasLtMatmul(stream.blas(), plan.description.get(), &one, b.pairs.data, plan.b.get(), a.pairs.data,
-                            plan.a.get(), &before, c.data, plan.c.get(), c.data, plan.c.get(), &plan.algorithm,
-                            stream.workspace(plan.workspace_bytes), plan.workspace_bytes, stream.handle()));
+  Planned& planned = kept_plan(p, [&](const Product& product) { return plan(stream, product); });
+  set(planned.description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b.factor.data);
+  set(planned.description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a.factor.data);
+  if (p.bias) set(planned.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, options.bias.data);
+  planned.run(stream, a.pairs.data, b.pairs.data, c.data, p.write);
 }
 
 }  // namespace zeepo
