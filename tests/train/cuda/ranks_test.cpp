@@ -10,16 +10,14 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "tests/support/elsewhere.h"
 #include "tests/support/errors.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/run_record.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
-#include "zeepo/base/file.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/device/devices.h"
@@ -27,8 +25,6 @@
 
 namespace zeepo {
 namespace {
-
-using Json = nlohmann::json;
 
 std::filesystem::path model() {
   return std::filesystem::path(from_environment("ZEEPO_TEST_DATA", ZEEPO_TEST_DATA)) / "golden" / "llama-tiny";
@@ -48,36 +44,13 @@ struct Job {
   }
 };
 
-struct Record {
-  std::vector<double> losses, norms;
-  std::string hash, comm;
-  std::vector<Json> ranks;
-};
-
 class RanksOnGpus : public ::testing::Test {
  protected:
   static constexpr std::int64_t kSteps = 6;
 
   std::filesystem::path log() const { return directory_.path() / "log.jsonl"; }
-  Record logged() const {
-    std::istringstream lines(read_text(log()));
-    Record record;
-    for (std::string line; std::getline(lines, line);) {
-      const Json event = Json::parse(line);
-      if (event.at("event") == "plan") {
-        record.comm = event.at("comm");
-      } else if (event.at("event") == "step") {
-        record.losses.push_back(event.at("loss"));
-        record.norms.push_back(event.at("grad_norm"));
-      } else if (event.at("event") == "summary") {
-        record.hash = event.at("weights_hash");
-        for (const auto& rank : event.at("ranks")) record.ranks.push_back(rank);
-      }
-    }
-    return record;
-  }
 
-  Record as_threads(const Job& job) const {
+  RunRecord as_threads(const Job& job) const {
     const auto place = [](std::string_view text) { return text == "host" ? Place::host : Place::device; };
     TrainOptions options;
     options.model = model();
@@ -101,7 +74,7 @@ class RanksOnGpus : public ::testing::Test {
     ThreadsWorld world(job.ranks);
     run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
     testing::internal::GetCapturedStderr();
-    return logged();
+    return read_record(log());
   }
 
   std::vector<std::string> arguments(const Job& job, std::int64_t steps) const {
@@ -140,15 +113,15 @@ class RanksOnGpus : public ::testing::Test {
             log()};
   }
 
-  Record as_processes(const Job& job, const std::string& comm = "auto") const {
+  RunRecord as_processes(const Job& job, const std::string& comm = "auto") const {
     auto all = arguments(job, kSteps);
     all.insert(all.end(), {"--comm", comm});
     const auto finished = run_program(mpirun(), all);
     EXPECT_EQ(finished.code, 0) << job.text() << "\n" << finished.err;
-    return logged();
+    return read_record(log());
   }
 
-  static void expect_same(const Record& got, const Record& expected, const Job& job) {
+  static void expect_same(const RunRecord& got, const RunRecord& expected, const Job& job) {
     EXPECT_EQ(got.losses.size(), static_cast<std::size_t>(kSteps)) << job.text();
     EXPECT_EQ(got.losses, expected.losses) << job.text();
     EXPECT_EQ(got.norms, expected.norms) << job.text();
@@ -159,7 +132,7 @@ class RanksOnGpus : public ::testing::Test {
   // Every stage and placement gives the same bits, near those of ranks on CPUs.
   void expect_one_result(int ranks, DType dtype, std::int64_t accumulation) const {
     const Job first{.ranks = ranks, .dtype = dtype, .accumulation = accumulation};
-    const Record expected = as_threads(first);
+    const RunRecord expected = as_threads(first);
     expect_same(expected, expected, first);
     for (const int stage : {1, 2, 3}) {
       Job job = first;
@@ -176,7 +149,7 @@ class RanksOnGpus : public ::testing::Test {
     }
     Job cpu = first;
     cpu.backend = Backend::cpu;
-    const Record there = as_threads(cpu);
+    const RunRecord there = as_threads(cpu);
     ASSERT_EQ(there.losses.size(), expected.losses.size());
     const double tolerance = dtype == DType::f32 ? 1e-5 : 1e-2;
     for (std::size_t i = 0; i < there.losses.size(); ++i)
@@ -200,7 +173,7 @@ TEST_F(RanksOnGpus, ThreeRanksGiveTheSameBitsAtEveryStage) {
 TEST_F(RanksOnGpus, ProcessesGiveTheBitsOfThreads) {
   for (const Job& job : {Job{.ranks = 2, .stage = 3, .dtype = DType::bf16}, Job{.ranks = 3, .stage = 1},
                          Job{.ranks = 2, .stage = 2, .accumulation = 2, .optimizer = "host"}}) {
-    const Record processes = as_processes(job, "mpi");
+    const RunRecord processes = as_processes(job, "mpi");
     EXPECT_EQ(processes.comm, "mpi");
     expect_same(processes, as_threads(job), job);
   }
@@ -211,7 +184,7 @@ TEST_F(RanksOnGpus, TheBytesSentAreThoseOfCpus) {
     const Job job{.ranks = 2, .stage = stage};
     Job cpu = job;
     cpu.backend = Backend::cpu;
-    const Record here = as_threads(job), there = as_threads(cpu);
+    const RunRecord here = as_threads(job), there = as_threads(cpu);
     ASSERT_EQ(here.ranks.size(), there.ranks.size());
     for (std::size_t rank = 0; rank < here.ranks.size(); ++rank)
       EXPECT_EQ(here.ranks[rank].at("comm_bytes"), there.ranks[rank].at("comm_bytes")) << job.text();
@@ -223,7 +196,7 @@ TEST_F(RanksOnGpus, NcclAloneGivesTheBitsOfOneRank) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const int stage : {0, 3}) {
       const Job job{.ranks = 1, .stage = stage, .dtype = dtype, .accumulation = stage == 0 ? 1 : 2};
-      const Record nccl = as_processes(job, "nccl"), self = as_processes(job, "auto");
+      const RunRecord nccl = as_processes(job, "nccl"), self = as_processes(job, "auto");
       EXPECT_EQ(nccl.comm, "nccl");
       EXPECT_EQ(self.comm, "self");
       expect_same(nccl, self, job);

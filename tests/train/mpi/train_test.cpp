@@ -4,9 +4,9 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/support/mpirun.h"
+#include "tests/support/run_record.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
 #include "zeepo/base/error.h"
@@ -28,32 +28,11 @@ struct Job {
   std::string text() const { return fmt::format("{} ranks, stage {}, {}", ranks, stage, dtype); }
 };
 
-struct Record {
-  std::vector<double> losses, norms;
-  std::string hash;
-  std::size_t ranks = 0;
-};
-
 class MpiTraining : public ::testing::Test {
  protected:
   std::filesystem::path log() const { return directory_.path() / "log.jsonl"; }
-  Record logged() const {
-    std::istringstream lines(read_text(log()));
-    Record record;
-    for (std::string line; std::getline(lines, line);) {
-      const Json event = Json::parse(line);
-      if (event.at("event") == "step") {
-        record.losses.push_back(event.at("loss"));
-        record.norms.push_back(event.at("grad_norm"));
-      } else if (event.at("event") == "summary") {
-        record.hash = event.at("weights_hash");
-        record.ranks = event.at("ranks").size();
-      }
-    }
-    return record;
-  }
 
-  Record as_processes(const Job& job) const {
+  RunRecord as_processes(const Job& job) const {
     const auto finished = run_program(ZEEPO_MPIRUN, {"-n",
                                                      std::to_string(job.ranks),
                                                      ZEEPO_PROGRAM,
@@ -84,10 +63,10 @@ class MpiTraining : public ::testing::Test {
                                                      "--log",
                                                      log()});
     EXPECT_EQ(finished.code, 0) << job.text() << "\n" << finished.err;
-    return logged();
+    return read_record(log());
   }
 
-  Record as_threads(const Job& job) const {
+  RunRecord as_threads(const Job& job) const {
     TrainOptions options;
     options.model = kModel;
     options.data = kModel / "tokens.bin";
@@ -106,12 +85,12 @@ class MpiTraining : public ::testing::Test {
     ThreadsWorld world(job.ranks);
     run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
     testing::internal::GetCapturedStderr();
-    return logged();
+    return read_record(log());
   }
 
   void expect_same(const Job& job) const {
-    const Record processes = as_processes(job), threads = as_threads(job);
-    EXPECT_EQ(processes.ranks, static_cast<std::size_t>(job.ranks)) << job.text();
+    const RunRecord processes = as_processes(job), threads = as_threads(job);
+    EXPECT_EQ(processes.ranks.size(), static_cast<std::size_t>(job.ranks)) << job.text();
     EXPECT_EQ(processes.losses, threads.losses) << job.text();
     EXPECT_EQ(processes.norms, threads.norms) << job.text();
     EXPECT_EQ(processes.hash, threads.hash) << job.text();

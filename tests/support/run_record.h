@@ -1,0 +1,38 @@
+// What a training run has left in its log.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "zeepo/base/file.h"
+
+namespace zeepo {
+
+struct RunRecord {
+  std::vector<double> losses, norms;
+  std::string hash, comm;
+  std::vector<nlohmann::json> ranks;
+};
+
+inline RunRecord read_record(const std::filesystem::path& log) {
+  std::istringstream lines(read_text(log));
+  RunRecord record;
+  for (std::string line; std::getline(lines, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (event.at("event") == "plan") {
+      record.comm = event.at("comm");
+    } else if (event.at("event") == "step") {
+      record.losses.push_back(event.at("loss"));
+      record.norms.push_back(event.at("grad_norm"));
+    } else if (event.at("event") == "summary") {
+      record.hash = event.at("weights_hash");
+      for (const auto& rank : event.at("ranks")) record.ranks.push_back(rank);
+    }
+  }
+  return record;
+}
+
+}  // namespace zeepo
