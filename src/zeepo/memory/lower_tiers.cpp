@@ -25,10 +25,11 @@ class LowerTiers::Lane {
   struct Rows {
     TimelineRow copies, files;
   };
+  // No staging: for copies alone.
   Lane(LowerTiers& tiers, std::size_t staging_bytes, const Rows& rows)
       : pace_(tiers.options_.link_bytes_per_second), timeline_(tiers.options_.timeline), rows_(rows) {
     dispatch(tiers.compute_, [&](auto& s) { device_ = make_copy_lane(s); });
-    if (!tiers.nvme_) return;
+    if (!tiers.nvme_ || staging_bytes == 0) return;
     for (auto& buffer : buffers_) buffer = tiers.host_->allocate(staging_bytes, Kind::working);
   }
 
@@ -129,6 +130,10 @@ LowerTiers::LowerTiers(const Options& options, Stream& compute, Stream& host_str
       std::make_unique<Lane>(*this, staging_bytes, Lane::Rows{TimelineRow::to_device, TimelineRow::reads_for_device});
   down_lane_ =
       std::make_unique<Lane>(*this, staging_bytes, Lane::Rows{TimelineRow::to_host, TimelineRow::writes_from_device});
+  up_aside_lane_ =
+      std::make_unique<Lane>(*this, 0, Lane::Rows{TimelineRow::to_device_aside, TimelineRow::reads_for_device});
+  down_aside_lane_ =
+      std::make_unique<Lane>(*this, 0, Lane::Rows{TimelineRow::to_host_aside, TimelineRow::writes_from_device});
 }
 
 LowerTiers::~LowerTiers() = default;
@@ -205,6 +210,29 @@ Completion LowerTiers::upload(const std::byte* host, void* device, std::size_t b
   });
 }
 
+Completion LowerTiers::copy_aside(std::unique_ptr<Worker>& worker, Lane& lane, const void* from, void* to,
+                                  std::size_t bytes, const About& about, std::vector<Completion> after) {
+  return run(worker, [=, &lane, start = now()]() mutable {
+    for (auto& earlier : after) earlier.wait();
+    lane.start_after(start);
+    lane.copy(from, to, bytes, about);
+  });
+}
+
+Completion LowerTiers::upload_aside(const std::byte* host, void* device, std::size_t bytes, const About& about,
+                                    std::vector<Completion> after) {
+  if (dry_) return {};
+  carried_.to_device += static_cast<std::int64_t>(bytes);
+  return copy_aside(up_aside_, *up_aside_lane_, host, device, bytes, about, std::move(after));
+}
+
+Completion LowerTiers::download_aside(const void* device, std::byte* host, std::size_t bytes, const About& about,
+                                      std::vector<Completion> after) {
+  if (dry_) return {};
+  carried_.to_host += static_cast<std::int64_t>(bytes);
+  return copy_aside(down_aside_, *down_aside_lane_, device, host, bytes, about, std::move(after));
+}
+
 Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
                             const About& about, std::vector<Completion> after) {
   if (dry_) return {};
@@ -228,7 +256,7 @@ Completion LowerTiers::write(const std::byte* host, const Block& to, std::size_t
 
 void LowerTiers::drain() {
   std::exception_ptr failure;  // one thread's failure ends the work of the others no sooner
-  for (auto* worker : {&up_, &reader_, &down_, &writer_}) try {
+  for (auto* worker : {&up_, &reader_, &down_, &writer_, &down_aside_, &up_aside_}) try {
       if (*worker) (*worker)->run([] {}).wait();
     } catch (...) {
       if (!failure) failure = std::current_exception();

@@ -68,6 +68,12 @@ class LowerTiers {
                                  const About& about);
   // Host memory to device memory.
   [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes, const About& about);
+  // The same, and from the device, on ways of their own: past all that is queued on the others, for what somebody on
+  // the host waits for or has made. They start when `after` is done.
+  [[nodiscard]] Completion upload_aside(const std::byte* host, void* device, std::size_t bytes, const About& about,
+                                        std::vector<Completion> after);
+  [[nodiscard]] Completion download_aside(const void* device, std::byte* host, std::size_t bytes, const About& about,
+                                          std::vector<Completion> after);
 
   // Tells the files' engine, once, which host memory most transfers pass through, besides the buffers here; later calls
   // do nothing. The blocks may be gone before the tiers are.
@@ -85,11 +91,13 @@ class LowerTiers {
   const LinkBytes& carried() const { return carried_; }
 
  private:
+  class Lane;
   [[nodiscard]] Completion run(std::unique_ptr<Worker>& worker, std::function<void()> job);
+  [[nodiscard]] Completion copy_aside(std::unique_ptr<Worker>& worker, Lane& lane, const void* from, void* to,
+                                      std::size_t bytes, const About& about, std::vector<Completion> after);
   Point now() const;
   bool in_files(const Block& block) const { return nvme_ && block.in(*nvme_); }
 
-  class Lane;
   Options options_;
   Stream& compute_;
   Stream& host_stream_;
@@ -101,10 +109,10 @@ class LowerTiers {
   bool registered_ = false;
   std::array<double, kPlaces.size()> stalled_seconds_{};
   LinkBytes carried_;
-  std::unique_ptr<Lane> up_lane_, down_lane_;
+  std::unique_ptr<Lane> up_lane_, down_lane_, up_aside_lane_, down_aside_lane_;
   // Last: their jobs use what stands above, and those of a later one wait for those of an earlier one. Made when first
   // used.
-  std::unique_ptr<Worker> writer_, down_, reader_, up_;
+  std::unique_ptr<Worker> writer_, down_, reader_, up_, down_aside_, up_aside_;
 };
 
 }  // namespace zeepo

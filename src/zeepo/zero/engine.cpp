@@ -93,6 +93,9 @@ void Engine::outlast_transfers() noexcept {
       outlast([&] { collectives_.wait(*collecting); });
   for (auto& reduction : reductions_) outlast([&] { collectives_.wait(reduction.done); });
   outlast([&] {
+    if (host_stepper_) host_stepper_->drain();
+  });
+  outlast([&] {
     if (lower_) lower_->drain();
   });
 }
@@ -245,6 +248,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
   }
   launch([&](auto& s) { sum(s, value.view(), mean, loss_.view(), micro_steps_ > 0); });
   step_all_below();  // units that this pass does not use must not meet new gradients before their step
+  finish_host_steps();
   if (steps_in_backward() && last_micro_step()) begin_steps_in_backward();
   tape.backward(value);
   for (std::size_t u = 0; u < states_.size(); ++u) {
@@ -320,6 +324,9 @@ void Engine::set_depths(const Depths& depths) {
   if ((depths.prefetch_bytes == 0) != (options_.prefetch_bytes == 0))
     throw Error("engine: prefetch of {} bytes where it was {}: overlap cannot be turned on or off in a run",
                 depths.prefetch_bytes, options_.prefetch_bytes);
+  if (depths.host_share < options_.host_share || depths.host_share > 1)
+    throw Error("engine: a share of {} stepped by the host: must be from {}, as it was at first, to 1",
+                depths.host_share, options_.host_share);
   next_depths_ = depths;
 }
 
@@ -328,6 +335,11 @@ void Engine::turn_to_next_depths() {
   options_.prefetch_bytes = next_depths_->prefetch_bytes;
   planner_->set_prefetch_bytes(next_depths_->prefetch_bytes);
   if (slots_) slots_->set_reach(next_depths_->pieces_under_way);
+  if (host_stepper_ && next_depths_->host_share != dealt_share_) {  // the slots start anew, with other pieces
+    forget_read_ahead();
+    used_slots_ = read_slots_ = read_grads_ = slots_end_ = 0;
+    deal_sides(next_depths_->host_share);
+  }
   next_depths_.reset();
 }
 

@@ -25,6 +25,7 @@
 #include "zeepo/schedule/pass_planner.h"
 #include "zeepo/zero/activation_store.h"
 #include "zeepo/zero/collectives.h"
+#include "zeepo/zero/host_stepper.h"
 #include "zeepo/zero/loss_scale.h"
 #include "zeepo/zero/placement.h"
 #include "zeepo/zero/state_slots.h"
@@ -58,6 +59,10 @@ struct EngineOptions {
   std::int64_t blocks_per_unit = 1;  // of the model's repeated blocks
   Placement placement = {};          // below the device: in the tiers of the current Device
   StepSide step_below_on = StepSide::host;
+  // Where the device steps what lives below it: the part of what lives in host memory that the host steps instead,
+  // beside it (HostStepper); and how many of these pieces have buffers. None: no part, at any time.
+  double host_share = 0;
+  int host_pieces_under_way = 0;
   // Elements of the optimizer's state below the device that are moved and stepped together, a multiple of
   // kPieceAlignment; and how many of these may be under way: in host memory where they live in files and the host steps
   // them, in device memory where the device does.
@@ -77,6 +82,7 @@ struct EngineOptions {
 struct Depths {
   std::int64_t prefetch_bytes;
   int pieces_under_way;
+  double host_share = 0;
   friend bool operator==(const Depths&, const Depths&) = default;
 };
 
@@ -132,7 +138,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // communicator.
   void settle();
   // Other depths from the next step() on, when nothing is held that was fetched ahead: memory is used as if it had
-  // always been so. A prefetch of 0 stays 0 and no other becomes 0; no more pieces than there were at first.
+  // always been so. A prefetch of 0 stays 0 and no other becomes 0; no more pieces than there were at first, and no
+  // smaller share of them stepped by the host.
   void set_depths(const Depths& depths);
   // Sums each number over all ranks; between two steps.
   void sum_over_ranks(std::span<float> numbers);
@@ -202,6 +209,9 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void keep_gradients(UnitState& state);
   bool is_below(const UnitState& state, const StatePiece& piece) const;
   void order_pieces(const std::vector<bool>& visited);
+  bool may_step_on_host(const PieceRef& ref) const;
+  void make_host_stepper();
+  void deal_sides(double host_share);
   void make_slots();
   StateLayout layout(const UnitState& state, Place place) const;
   DType grads_dtype() const { return options_.accumulation > 1 ? DType::f32 : options_.dtype; }
@@ -273,6 +283,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void regather(std::size_t unit);
   bool steps_below(std::size_t unit) const;
   void begin_steps_below();
+  void step_on_host(const PieceRef& ref);
+  void finish_host_steps();
   void step_below(std::size_t end);  // of `below_`
   void step_ahead(const std::vector<std::size_t>& now);
   void step_all_below() { step_below(below_.size()); }
@@ -327,8 +339,11 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // State and weights in files on their way in and out, and what is in the buffers.
   std::array<Block, 2> weight_buffers_;
   std::array<Buffered, 2> buffered_{};
-  std::vector<std::byte> host_copy_;   // of weights on the device that are read to the host
-  std::unique_ptr<StateSlots> slots_;  // where any piece passes through one
+  std::vector<std::byte> host_copy_;           // of weights on the device that are read to the host
+  std::unique_ptr<StateSlots> slots_;          // where any piece passes through one
+  std::unique_ptr<HostStepper> host_stepper_;  // where the host may step beside the device
+  Completion host_stepped_;                    // of the last piece that it was given
+  double dealt_share_ = 0;                     // that the sides of pieces were chosen for
   std::unique_ptr<ActivationStore> activations_;
   std::int64_t parameter_count_ = 0;
   std::unique_ptr<PassPlanner> planner_;

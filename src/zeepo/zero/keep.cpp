@@ -31,6 +31,11 @@ void Engine::check_options() const {
   if (steps_in_backward() && (options_.clip > 0 || options_.dtype == DType::f16))
     throw Error("engine: clip {} in {}: steps in the backward pass cannot be clipped or scaled; step after it",
                 options_.clip, name_of(options_.dtype));
+  if (!(options_.host_share >= 0 && options_.host_share <= 1))
+    throw Error("engine: a share of {} stepped by the host: must be from 0 to 1", options_.host_share);
+  if (options_.host_share > 0 && (delays() || steps_in_backward()))
+    throw Error("engine: a share of {} stepped by the host beside the device: not in or under a backward pass",
+                options_.host_share);
   if (options_.pieces_under_way < 1)
     throw Error("engine: {} pieces under way: must be at least 1", options_.pieces_under_way);
   if (!lower_ && !options_.placement.on_device())
@@ -130,15 +135,49 @@ bool Engine::is_below(const UnitState& state, const StatePiece& piece) const {
   return piece.place != Place::device || (steps_on_device() && state.params_block.defined());
 }
 
+// Its state and its weights are within the host's reach, or the device's. Gradients that are used up inside a backward
+// pass stay no longer than their step on the device.
+bool Engine::may_step_on_host(const PieceRef& ref) const {
+  const UnitState& state = states_[ref.unit];
+  return steps_on_device() && !steps_in_backward() && !delays() && state.pieces[ref.piece].place == Place::host &&
+         state.params_place != Place::nvme;
+}
+
+void Engine::make_host_stepper() {
+  std::size_t largest = 0;
+  int count = 0;
+  for (const PieceRef& ref : below_) {
+    if (!may_step_on_host(ref)) continue;
+    const UnitState& state = states_[ref.unit];
+    const auto elements = static_cast<std::size_t>(state.pieces[ref.piece].extent.elements());
+    const bool brings_weights = state.params_place == Place::device;
+    largest = std::max(largest, HostStepper::slot_bytes(elements * size_of(grads_dtype()),
+                                                        brings_weights ? elements * size_of(options_.dtype) : 0));
+    ++count;
+  }
+  count = std::min(count, options_.host_pieces_under_way);
+  if (count > 0) host_stepper_ = std::make_unique<HostStepper>(*lower_, largest, count, timeline_);
+}
+
+// At every point of a pass both sides have had their share, so that both have work all the time.
+void Engine::deal_sides(double host_share) {
+  Dealer deal(Shares{.host = host_share});
+  dealt_share_ = host_share;
+  in_slots_.clear();
+  for (const PieceRef& ref : below_) {
+    StatePiece& piece = states_[ref.unit].pieces[ref.piece];
+    piece.host_steps = host_stepper_ && may_step_on_host(ref) && deal.next(piece.extent.elements()) == Place::host;
+    if (parts_in_slot(ref).bytes > 0) in_slots_.push_back(ref);
+  }
+}
+
 // One buffer holds the largest piece that passes through one; and, of weights that live in files, what is moved at
 // once.
 void Engine::make_slots() {
+  make_host_stepper();
+  deal_sides(options_.host_share);
   std::size_t largest = 0;
-  for (const PieceRef& ref : below_) {
-    const std::size_t bytes = parts_in_slot(ref).bytes;
-    if (bytes > 0) in_slots_.push_back(ref);
-    largest = std::max(largest, bytes);
-  }
+  for (const PieceRef& ref : in_slots_) largest = std::max(largest, parts_in_slot(ref).bytes);
   if (largest > 0)
     slots_ = std::make_unique<StateSlots>(*lower_, options_.step_below_on, largest,
                                           std::min(options_.pieces_under_way, static_cast<int>(in_slots_.size())));

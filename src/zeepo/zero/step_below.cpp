@@ -1,5 +1,6 @@
-// The engine's step of what lives below the device: on the host, piece by piece in the order of the next forward pass
-// and just ahead of it. Pieces in files are read ahead of their step and written behind it.
+// The engine's step of what lives below the device: on the host or through the device, piece by piece in the order of
+// the next forward pass and just ahead of it. What passes through buffers is read ahead of its step and written behind
+// it. Where the device steps, the host may step its part beside it.
 #include <algorithm>
 #include <chrono>
 
@@ -20,6 +21,7 @@ Engine::SlotParts Engine::parts_in_slot(const PieceRef& ref) const {
   const StatePiece& piece = state.pieces[ref.piece];
   const auto away = [&](Place place) { return steps_on_device() ? place != Place::device : place == Place::nvme; };
   SlotParts parts;
+  if (piece.host_steps) return parts;
   std::size_t end = 0;
   const auto part = [&](std::string_view what, const Block& block, std::size_t offset, std::size_t bytes) {
     const StateSlots::Part result{&block, offset, bytes, end, about(what, ref.unit)};
@@ -50,6 +52,38 @@ void Engine::begin_steps_below() {
   stepped_below_ = 0;
   slots_end_ = used_slots_ + static_cast<std::int64_t>(in_slots_.size());
   read_ahead();
+  for (const PieceRef& ref : below_)
+    if (states_[ref.unit].pieces[ref.piece].host_steps) step_on_host(ref);
+}
+
+// All of the host's pieces are given out at once, when the step's control is known: it works on while the rank's thread
+// gives work to the device. A unit's first use waits for its weights.
+void Engine::step_on_host(const PieceRef& ref) {
+  UnitState& state = states_[ref.unit];
+  StatePiece& piece = state.pieces[ref.piece];
+  const std::int64_t elements = piece.extent.elements();
+  View own{nullptr, options_.dtype, {elements}};  // weights that live in host memory themselves
+  if (state.params_block.defined()) own.data = at(state.params_block.data(), params_offset(state, piece.extent));
+  HostStepper::Done done = host_stepper_->run(
+      {.grads = gradients_of(state, piece.extent),
+       .param = state.params_block.defined() ? View{} : state.params.of(piece.extent).view(),
+       .after = {piece.written},
+       .step =
+           [this, unit = ref.unit, extent = piece.extent, own, control = host_control_,
+            states = piece.layout.views(piece.block.data(), elements)](Stream& host, const View& grads, View param) {
+             step_piece(host, unit, extent, {.states = states, .param = param ? param : own, .grads = grads},
+                        {control.data(), DType::f32, {static_cast<std::int64_t>(control.size())}});
+           },
+       .gradients = about("gradients", ref.unit),
+       .parameters = about("parameters", ref.unit),
+       .state = about({}, ref.unit)});
+  piece.written = host_stepped_ = done.stepped;
+  state.parameters_written.push_back(std::move(done.weights));
+}
+
+// Gradients that the host has taken may be written over.
+void Engine::finish_host_steps() {
+  if (host_stepper_) lower_->wait(host_stepped_, Place::host);
 }
 
 // States of the next pieces come into all free slots, those of the next step's first ones too, while this step's are
@@ -98,6 +132,7 @@ void Engine::step_ahead(const std::vector<std::size_t>& now) {
 void Engine::step_piece_below(const PieceRef& ref) {
   UnitState& state = states_[ref.unit];
   StatePiece& piece = state.pieces[ref.piece];
+  if (piece.host_steps) return;  // under way since the step began
   const SlotParts parts = parts_in_slot(ref);
   const bool in_slot = parts.bytes > 0;
   const std::int64_t n = used_slots_;

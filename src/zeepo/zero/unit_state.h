@@ -57,6 +57,7 @@ struct StatePiece {
   Place place = Place::device;
   // It holds a copy of the weights where they live on the other side of the link.
   StateLayout layout = {};
+  bool host_steps = false;  // it lives in host memory and is stepped there, beside a device that steps the others
   Tensor device = {}, device_grads = {};
   Block block = {},
         grads_block = {};  // where the unit straddles places or lives below, gradients stay with their piece

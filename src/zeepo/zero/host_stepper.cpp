@@ -1,0 +1,83 @@
+#include "zeepo/zero/host_stepper.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace zeepo {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+}  // namespace
+
+int host_step_threads(int threads) { return std::max(1, threads - std::max(1, threads / 4)); }
+
+std::size_t HostStepper::slot_bytes(std::size_t grads_bytes, std::size_t param_bytes) {
+  return Arena::aligned(grads_bytes, kAlignment) + param_bytes;
+}
+
+HostStepper::HostStepper(LowerTiers& tiers, std::size_t slot_bytes, int count, Timeline* timeline)
+    : tiers_(tiers), timeline_(timeline), slots_(static_cast<std::size_t>(count)) {
+  for (auto& slot : slots_) slot.memory = tiers.host().allocate(slot_bytes, Kind::working);
+}
+
+HostStepper::~HostStepper() {
+  try {
+    drain();
+  } catch (...) {  // whoever needed the weights has been told
+  }
+}
+
+HostStepper::Done HostStepper::run(Piece piece) {
+  Stream& host = tiers_.host_stream();
+  if (host.dry()) return {};
+  if (!worker_) {
+    pool_ = std::make_unique<ThreadPool>(host_step_threads(static_cast<CpuStream&>(host).pool().threads()));
+    stream_ = std::make_unique<CpuStream>(*pool_);
+    worker_ = std::make_unique<Worker>();
+  }
+  Slot& slot = slots_[next_++ % slots_.size()];
+  std::byte* memory = slot.memory.data();
+  const View grads{memory, piece.grads.dtype, piece.grads.shape};
+  View param = piece.param;
+  if (param) param.data = memory + Arena::aligned(grads.bytes(), kAlignment);
+
+  piece.after.push_back(
+      tiers_.download_aside(piece.grads.data, memory, grads.bytes(), piece.gradients, {std::move(slot.free)}));
+  if (param)
+    piece.after.push_back(tiers_.download_aside(piece.param.data, static_cast<std::byte*>(param.data), param.bytes(),
+                                                piece.parameters, {}));
+  Done done;
+  done.stepped = worker_->run(
+      [=, this, after = std::move(piece.after), step = std::move(piece.step), about = piece.state]() mutable {
+        for (auto& earlier : after) earlier.wait();
+        const Span span(timeline_, TimelineRow::host_step, "step", about);
+        step(*stream_, grads, param);
+      });
+  done.weights = done.stepped;
+  if (param)
+    done.weights = tiers_.upload_aside(static_cast<const std::byte*>(param.data), piece.param.data, param.bytes(),
+                                       piece.parameters, {done.stepped});
+  slot.free = done.weights;
+  return done;
+}
+
+// Copies wait for steps and steps for copies; after a failure one kind may be done long before the other.
+void HostStepper::drain() {
+  std::exception_ptr failure;
+  const auto outlast = [&](const auto& wait) {
+    try {
+      wait();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  outlast([&] { tiers_.drain(); });
+  outlast([&] {
+    if (worker_) worker_->run([] {}).wait();
+  });
+  outlast([&] { tiers_.drain(); });
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace zeepo
