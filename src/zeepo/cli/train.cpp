@@ -24,7 +24,7 @@ struct Texts {
   std::string dtype, output_dtype, device, memory, prefetch = "256MiB", link;
   std::string placement = "given", cache_policy = "fixed", offload_param = "none", offload_optimizer = "none",
               offload_activations = "none";
-  std::string nvme_path;
+  std::string step_below = "auto", nvme_path;
   bool no_shuffle = false, no_tune = false;
   std::filesystem::path config;
 };
@@ -63,6 +63,7 @@ void parse_placement(const Texts& texts, TrainOptions& options) {
   options.placement.activations = place_option("--offload-activations", texts.offload_activations);
   if (!texts.nvme_path.empty())
     for (const auto& path : split_at_commas(texts.nvme_path)) options.nvme_paths.emplace_back(path);
+  options.host_step_share = host_share_option("--step-below", texts.step_below);
   const Budgets budgets = memory_option(texts.memory);
   options.device_bytes = budgets.device;
   options.host_bytes = budgets.host;
@@ -148,7 +149,8 @@ void add_machine_options(CLI::App& command, TrainOptions& options, Texts& texts)
   command.add_option("--prefetch", texts.prefetch, "Gathered parameters ahead of their use; 0: no overlap")
       ->capture_default_str();
   command.add_flag("--no-tune", texts.no_tune,
-                   "Keep --prefetch and the buffers as they are, instead of adapting them in the first steps");
+                   "Keep --prefetch, the buffers and what the host steps as they are, instead of adapting them in the "
+                   "first steps");
   command.add_option("--simulate-link", texts.link,
                      "Slow links, as ranks=1GB/s,host-device=8GB/s,nvme=500MB/s: for measurements");
   command.add_flag("--activation-checkpointing", options.activation_checkpointing,
@@ -172,6 +174,12 @@ void add_offload_options(CLI::App& command, Texts& texts) {
   command
       .add_option("--offload-optimizer", texts.offload_optimizer,
                   "Where the optimizer's state and the gradients live, and are stepped: none, host, nvme, or shares")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--step-below", texts.step_below,
+          "What steps the optimizer's state in host memory: host, device, or the share that the host steps; auto: "
+          "the host on the CPU, on a GPU what is measured to be fastest")
       ->capture_default_str();
   command
       .add_option("--offload-activations", texts.offload_activations,
@@ -283,7 +291,9 @@ void add_train(CLI::App& program) {
       throw UsageError("train: --simulate-link ranks: slows what passes through host memory; use --comm mpi");
     const Launch launch = detect_launch();
     if (command->count("--config") > 0) apply_config(*command, texts->config, launch, *options);
-    options->tune = {.prefetch = !texts->no_tune && prefetch_is_open(*command, *options), .pieces = !texts->no_tune};
+    options->tune = {.prefetch = !texts->no_tune && prefetch_is_open(*command, *options),
+                     .pieces = !texts->no_tune,
+                     .host_share = !texts->no_tune};
     options->choose = open_choices(*command, texts->placement, *options);
     train(*options, launch, links.ranks > 0 ? Comm::mpi : comm, links.ranks);
   });

@@ -89,6 +89,17 @@ DType dtype_or_default(const std::string& text, Backend backend) {
   return backend == Backend::cuda ? DType::bf16 : DType::f32;
 }
 
+std::optional<double> host_share_option(const std::string& option, const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  if (text == "host") return 1.0;
+  if (text == "device") return 0.0;
+  double share = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), share);
+  if (fault != std::errc() || end != text.data() + text.size() || !(share >= 0 && share <= 1))
+    throw UsageError("{} {}: must be auto, host, device, or the share from 0 to 1 that the host steps", option, text);
+  return share;
+}
+
 Shares shares_option(const std::string& option, const std::string& text) {
   if (text.find('=') == std::string::npos) return Shares::all_in(place_option(option, text));
   constexpr double kRounding = 1e-9;  // 0.7 and 0.3 may be a little more than 1

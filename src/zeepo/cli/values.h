@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ Budgets memory_option(const std::string& text);
 Place place_option(const std::string& option, const std::string& text);
 // The same, or a share of each place: "host=0.5,nvme=0.3". The rest stays on the device.
 Shares shares_option(const std::string& option, const std::string& text);
+// "auto" (nothing), "host" (1), "device" (0), or a share from 0 to 1.
+std::optional<double> host_share_option(const std::string& option, const std::string& text);
 // "ranks=1GB/s,host-device=8GB/s,nvme=500MB/s": bytes a second of each link that is to be slow; 0 for the others.
 struct SimulatedLinks {
   double ranks = 0, host_device = 0, nvme = 0;

@@ -36,6 +36,11 @@ void are_shares(const char* option, const Shares& shares) {
 
 }  // namespace
 
+StepPhase step_phase(const TrainOptions& options) {
+  return options.clip > 0 || options.dtype == DType::f16 || options.delayed_update ? StepPhase::after_backward
+                                                                                   : StepPhase::in_backward;
+}
+
 void check(const TrainOptions& options) {
   at_least("--seq-len", options.seq_len, 0);
   in_sizes("--micro-batch", options.micro_batch);
@@ -75,6 +80,15 @@ void check(const TrainOptions& options) {
   if (options.dropout) in_range("--dropout", *options.dropout, 0, 1);
   are_shares("--offload-param", options.placement.params);
   are_shares("--offload-optimizer", options.placement.optimizer);
+  if (!options.host_step_share) return;
+  const double share = *options.host_step_share;
+  if (!(share >= 0 && share <= 1)) throw UsageError("train: --step-below {}: must be a share from 0 to 1", share);
+  const bool beside_device = share > 0 && (share < 1 || options.backend == Backend::cuda);
+  if (beside_device && (options.delayed_update || step_phase(options) == StepPhase::in_backward))
+    throw UsageError(
+        "train: --step-below {}: with {} the device steps inside the backward pass; leave it out, or use --step-below "
+        "device",
+        share, options.delayed_update ? "--delayed-update" : "--clip 0");
 }
 
 }  // namespace zeepo

@@ -47,9 +47,12 @@ struct TrainOptions {
   double timeout_seconds = 0;               // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
-  OpenChoices choose;   // what of these is chosen within the budgets instead
+  // Of the optimizer's state in host memory, the part that the host steps; the device steps the rest. Empty: all of it
+  // on the CPU; on a GPU as much as measured at the start and tuned in the first steps.
+  std::optional<double> host_step_share;
+  OpenChoices choose;  // what of these is chosen within the budgets instead
   struct {
-    bool prefetch = false, pieces = false;
+    bool prefetch = false, pieces = false, host_share = false;
   } tune;  // what is adapted in the first steps; `zeepo train` asks for what no option fixes
   std::vector<std::filesystem::path> nvme_paths;
   std::int64_t piece_elements = 0;  // of optimizer states below the device, at most, stepped together; 0: as fits
@@ -64,6 +67,9 @@ struct TrainOptions {
   std::filesystem::path output;
   std::optional<DType> output_dtype;  // else the run's
 };
+
+// Without clipping, or a loss scale that may skip the step, nothing holds it up until all gradients are there.
+StepPhase step_phase(const TrainOptions& options);
 
 // Throws UsageError for a value out of range, naming the option.
 void check(const TrainOptions& options);

@@ -77,7 +77,7 @@ Trainer::Plan Trainer::plan_memory() {
     };
     two_steps();
     for (std::size_t level = 1; level < range_.prefetch_bytes.size(); ++level) {
-      engine.set_depths({range_.prefetch_bytes[level], options.pieces_under_way});
+      engine.set_depths({range_.prefetch_bytes[level], options.pieces_under_way, options.host_share});
       two_steps();
     }
     read_largest(engine);
@@ -113,7 +113,9 @@ void Trainer::fill_device(Plan& plan) {
 // turns to it, whether it does or not. Of the host's, buffers get a quarter at most.
 void Trainer::plan_tuning(Plan& plan) {
   constexpr int kMostTimes = 8;
-  range_ = {{options_.prefetch_bytes}, {pieces_under_way_}};
+  range_.prefetch_bytes = {options_.prefetch_bytes};
+  range_.pieces_under_way = {pieces_under_way_};
+  if (!step_rates_) range_.host_shares = {engine_options().host_share};
   const PlaceBytes budgets = least_of(communicator_, this->budgets(plan));
   const auto extend = [&](auto& levels, const auto& apply, const auto& modest) {
     for (auto level = levels[0] * 2; level <= levels[0] * kMostTimes; level *= 2) {

@@ -23,6 +23,7 @@ namespace zeepo {
 namespace {
 
 constexpr std::int64_t kDefaultSeqLen = 1024;
+constexpr int kHostPieces = 6;  // buffers for those that the host steps beside the device: down, stepped, up
 
 ModelConfig configured(const TrainOptions& options) {
   ModelConfig config = load_config(options.model);
@@ -151,6 +152,7 @@ void Trainer::check_ranks() const {
                                   {"where states live", flags_of(arrangement())},
                                   {"--placement", text(options_.choose.any())},
                                   {"--no-tune", text(!options_.tune.prefetch && !options_.tune.pieces)},
+                                  {"--step-below auto", text(!options_.host_step_share)},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
                                   {"--tile-linear", text(options_.linear_tiles)},
                                   {"--matmul-dtype", options_.products == Products::fp8 ? "fp8" : "same"},
@@ -162,6 +164,7 @@ void Trainer::check_ranks() const {
 EngineOptions Trainer::engine_options() const {
   OptimizerOptions optimizer = options_.optimizer;
   optimizer.seed = options_.seed;
+  const bool on_host = options_.backend != Backend::cuda && options_.host_step_share.value_or(1) == 1;
   return {.dtype = options_.dtype,
           .stage = options_.stage,
           .prefetch_bytes = options_.prefetch_bytes,
@@ -171,13 +174,14 @@ EngineOptions Trainer::engine_options() const {
           .reduce = options_.reduce,
           .blocks_per_unit = options_.blocks_per_unit,
           .placement = options_.placement,
-          .step_below_on = options_.backend == Backend::cuda ? StepSide::device : StepSide::host,
+          .step_below_on = on_host ? StepSide::host : StepSide::device,
+          .host_share = on_host ? 0 : options_.host_step_share.value_or(0),
+          .host_pieces_under_way =
+              !on_host && (tunes_host_share() || options_.host_step_share.value_or(0) > 0) ? kHostPieces : 0,
           .piece_elements = piece_elements(options_.host_bytes, options_.piece_elements),
           .pieces_under_way = pieces_under_way_,
           .clip = options_.clip,
-          .step_phase = options_.clip > 0 || options_.dtype == DType::f16 || options_.delayed_update
-                            ? StepPhase::after_backward
-                            : StepPhase::in_backward,
+          .step_phase = step_phase(options_),
           .delay_after = options_.delayed_update ? std::optional(options_.delay_after) : std::nullopt,
           .activation_checkpointing = options_.activation_checkpointing,
           .loss_scale = options_.loss_scale};
@@ -202,6 +206,7 @@ void Trainer::run() {
   if (!options_.from_scratch) files.emplace(options_.model);
   if (options_.backend == Backend::cuda) place_ = find_gpu(communicator_);
   Plan plan = options_.choose.any() ? choose_placement() : plan_memory();
+  probe_steps();
   plan_tuning(plan);
   fill_device(plan);
   const PlaceBytes budgets = this->budgets(plan);
@@ -283,11 +288,13 @@ void Trainer::tune(Engine& engine, Tuner& tuner, const StepReport& report, Progr
              {"step", report.step},
              {"prefetch_bytes", depths.prefetch_bytes},
              {"pieces_under_way", depths.pieces_under_way},
+             {"host_share", depths.host_share},
              {"stalled_share", tuner.measured().share()},
              {"settled", tuner.settled()}});
   if (speaks() && tuner.settled())
-    progress.say(fmt::format("tuned: prefetch {}, {} pieces under way; {:.1f}% of a step waits for transfers",
+    progress.say(fmt::format("tuned: prefetch {}, {} pieces under way{}; {:.1f}% of a step waits for transfers",
                              format_size(depths.prefetch_bytes), depths.pieces_under_way,
+                             step_rates_ ? fmt::format(", {:.0f}% stepped by the host", 100 * depths.host_share) : "",
                              100 * tuner.measured().share()));
 }
 
@@ -351,6 +358,7 @@ void Trainer::announce(const Plan& plan, const PlaceBytes& budgets, EventLog& lo
   event["placement"] = to_json(arrangement());
   event["placement"]["chosen"] = options_.choose.any();
   event["tuning"] = {{"prefetch_bytes", range_.prefetch_bytes}, {"pieces_under_way", range_.pieces_under_way}};
+  event["step_below"] = step_below_json();
   log.write(event);
   if (!speaks()) return;
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,
@@ -360,6 +368,7 @@ void Trainer::announce(const Plan& plan, const PlaceBytes& budgets, EventLog& lo
                communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
   fmt::print(stderr, "{}", table_of(plan.peak, budgets));
   if (options_.choose.any()) fmt::print(stderr, "placement chosen: {}\n", flags_of(arrangement()));
+  if (const std::string text = step_below_text(); !text.empty()) fmt::print(stderr, "{}\n", text);
 }
 
 // What the memory is like, where there is something to say.

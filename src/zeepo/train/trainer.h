@@ -10,6 +10,7 @@
 #include "zeepo/model/weight_shards.h"
 #include "zeepo/train/options.h"
 #include "zeepo/train/report.h"
+#include "zeepo/train/step_probe.h"
 #include "zeepo/train/trace_file.h"
 #include "zeepo/train/tuner.h"
 #include "zeepo/zero/session.h"
@@ -34,6 +35,12 @@ class Trainer {
   };
 
   EngineOptions engine_options() const;
+  // Whether the host's part of the step is measured and tuned.
+  bool tunes_host_share() const;
+  StepWork step_work() const;
+  void probe_steps();
+  nlohmann::ordered_json step_below_json() const;
+  std::string step_below_text() const;
   LowerTiers::Options lower_options() const;
   std::int64_t device_bytes_to_use() const;
   PlaceBytes budgets(const Plan& plan) const;
@@ -73,6 +80,7 @@ class Trainer {
   std::int64_t samples_ = 0;
   std::optional<PlaceBytes> filled_;  // the budgets that the placement was chosen for, the same on all ranks
   TuningRange range_;
+  std::optional<StepRates> step_rates_;                      // where the host's part of the step is tuned
   int pieces_under_way_ = EngineOptions{}.pieces_under_way;  // buffers for them
   GpuPlace place_;                                           // with Backend::cuda, once the run has begun
   CommBytes last_step_sent_;

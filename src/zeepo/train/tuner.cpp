@@ -8,10 +8,19 @@ Tuner::Tuner(TuningRange range) : range_(std::move(range)) {
   if (!range_.any()) knob_ = kKnobs;
 }
 
-Depths Tuner::depths() const { return {range_.prefetch_bytes[level_[0]], range_.pieces_under_way[level_[1]]}; }
+Depths Tuner::depths() const {
+  return {range_.prefetch_bytes[level_[kPrefetch]], range_.pieces_under_way[level_[kPieces]],
+          range_.host_shares[level_[kHostShare]]};
+}
 
 std::size_t Tuner::levels(int knob) const {
-  return knob == 0 ? range_.prefetch_bytes.size() : range_.pieces_under_way.size();
+  if (knob == kHostShare) return range_.host_shares.size();
+  return knob == kPrefetch ? range_.prefetch_bytes.size() : range_.pieces_under_way.size();
+}
+
+bool Tuner::helps(const Measured& measured) const {
+  if (knob_ == kHostShare) return measured.seconds <= kFaster * best_.seconds;
+  return measured.stalled_seconds <= kNotable * best_.stalled_seconds;
 }
 
 bool Tuner::after_step(const Measured& measured) {
@@ -21,12 +30,13 @@ bool Tuner::after_step(const Measured& measured) {
     return false;
   }
   const Depths before = depths();
-  if (!std::exchange(trying_, false) || measured.stalled_seconds <= kNotable * best_.stalled_seconds)
+  if (!std::exchange(trying_, false) || helps(measured))
     best_ = measured;
   else
     --level_[knob_++];
   turn_on();
-  unmeasured_ = 1;  // the engine turns to other depths at the end of the next step
+  // The engine turns to other depths at the end of the next step; with other pieces its buffers start empty then.
+  unmeasured_ = depths().host_share == before.host_share ? 1 : 2;
   return settled() || depths() != before;
 }
 

@@ -1,8 +1,10 @@
-// Finds in the first steps how far transfers should run ahead, from what the compute has waited.
+// Finds in the first steps how much the host should step and how far transfers should run ahead, from what the compute
+// has waited.
 //
-// One knob after the other is turned up a level as long as that makes the steps wait notably less, then back to the
-// last level that did; after the last knob nothing changes any more. Pure: ranks that are told the same decide the
-// same. No knob changes what is computed.
+// One knob after the other is turned up a level as long as that makes the steps wait notably less, or, where the host
+// steps, take less time; then back to the last level that did. After the last knob nothing changes any more. Pure:
+// ranks that are told the same decide the same; only the shares that the levels of the first knob stand for may differ.
+// No knob changes what is computed.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,8 @@ namespace zeepo {
 struct TuningRange {
   std::vector<std::int64_t> prefetch_bytes;
   std::vector<int> pieces_under_way;
-  bool any() const { return prefetch_bytes.size() > 1 || pieces_under_way.size() > 1; }
+  std::vector<double> host_shares = {0};
+  bool any() const { return prefetch_bytes.size() > 1 || pieces_under_way.size() > 1 || host_shares.size() > 1; }
 };
 
 class Tuner {
@@ -27,7 +30,8 @@ class Tuner {
     double share() const { return seconds > 0 ? stalled_seconds / seconds : 0; }
   };
   static constexpr double kWorthAShare = 0.01;  // stalls below this part of a step are left alone
-  static constexpr double kNotable = 0.95;      // a level is kept when stalls fall to this part, or lower
+  static constexpr double kNotable = 0.95;      // a level is kept when stalls fall to this part, or lower; ...
+  static constexpr double kFaster = 0.99;       // ... of the host's share, when the step's time does
 
   explicit Tuner(TuningRange range);
 
@@ -39,8 +43,9 @@ class Tuner {
   const Measured& measured() const { return best_; }
 
  private:
-  static constexpr int kKnobs = 2;
+  enum Knob { kHostShare, kPrefetch, kPieces, kKnobs };
   std::size_t levels(int knob) const;
+  bool helps(const Measured& measured) const;
   void turn_on();
 
   TuningRange range_;

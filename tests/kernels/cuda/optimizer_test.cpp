@@ -162,6 +162,85 @@ TEST(CudaSgd, HasTheBitsOfTheCpu) {
         }
 }
 
+// Numbers of every size that a dtype has: from less than its least normal one, both zeros, up to 2^most.
+TypedValues awkward(DType dtype, std::int64_t n, std::uint64_t seed, int most, bool positive = false) {
+  TypedValues values(dtype, {n});
+  const int least = dtype == DType::f16 ? -25 : -149;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto draw = philox({seed}, static_cast<std::uint64_t>(i));
+    const int exponent = least + static_cast<int>(draw[0] % static_cast<std::uint32_t>(most - least));
+    float value = std::ldexp(1 + static_cast<float>(draw[1] % (1u << 23)) * 0x1p-23f, exponent);
+    if (draw[2] % 16 == 0) value = 0;
+    values.set(i, !positive && draw[2] % 32 >= 16 ? -value : value);
+  }
+  return values;
+}
+
+TEST(CudaAdam, HasTheBitsOfTheCpuForNumbersOfEverySize) {
+  constexpr std::int64_t kCount = 200'003;
+  for (const DType dtype : kFloatTypes)
+    for (const DType grad_type : {dtype, DType::f32})
+      for (const DType moments : {DType::f32, DType::bf16, DType::u8})
+        for (const bool decoupled : {true, false})
+          for (const float factor : {0.37f, 1e-30f}) {
+            const int most = dtype == DType::f16 ? 15 : 100;
+            Twin fp32(awkward(DType::f32, kCount, 1, most)),
+                grad(awkward(grad_type, kCount, 2, grad_type == DType::f16 ? 15 : 60));
+            const bool bytes = moments == DType::u8;  // start from nothing
+            Twin m(bytes ? TypedValues(moments, {kCount}) : awkward(moments, kCount, 3, 60));
+            Twin v(bytes ? TypedValues(moments, {kCount}) : awkward(moments, kCount, 4, 120, true));
+            const Shape blocks{(kCount + kMomentBlock - 1) / kMomentBlock};
+            Twin m_exponents(TypedValues(DType::u8, blocks)), v_exponents(TypedValues(DType::u8, blocks));
+            auto control = control_of(factor);
+            TwinWeights weights(dtype, kCount);
+            on_both([&](auto& s) {
+              write_master(s, fp32.on(s), weights.on(s));
+              for (int step = 1; step <= 2; ++step) {
+                const AdamOptions options{.lr = 1e-3f,
+                                          .beta1 = 0.9f,
+                                          .beta2 = 0.95f,
+                                          .eps = 1e-8f,
+                                          .weight_decay = 0.1f,
+                                          .correction1 = static_cast<float>(1 - std::pow(double{0.9f}, step)),
+                                          .correction2 = static_cast<float>(1 - std::pow(double{0.95f}, step)),
+                                          .decoupled = decoupled};
+                adam(s, weights.on(s), grad.on(s), {m.on(s), bytes ? m_exponents.on(s) : View{}},
+                     {v.on(s), bytes ? v_exponents.on(s) : View{}}, control.on(s), options, {{99}, 256});
+              }
+            });
+            const auto what = fmt::format("{} grads {} moments {} {} factor {}", name_of_case(dtype, kCount),
+                                          name_of(grad_type), name_of(moments), decoupled, factor);
+            weights.expect_same_bits(what);
+            m.expect_same_bits("m " + what);
+            v.expect_same_bits("v " + what);
+            m_exponents.expect_same_bits("exponents of m " + what);
+            v_exponents.expect_same_bits("exponents of v " + what);
+          }
+}
+
+TEST(CudaSgd, HasTheBitsOfTheCpuForNumbersOfEverySize) {
+  constexpr std::int64_t kCount = 200'003;
+  for (const DType dtype : kFloatTypes)
+    for (const DType momentum : {DType::f32, DType::bf16})
+      for (const float factor : {0.37f, 1e-30f}) {
+        const int most = dtype == DType::f16 ? 15 : 100;
+        Twin fp32(awkward(DType::f32, kCount, 1, most)), grad(awkward(DType::f32, kCount, 2, 60));
+        Twin b(awkward(momentum, kCount, 3, 60));
+        auto control = control_of(factor);
+        TwinWeights weights(dtype, kCount);
+        on_both([&](auto& s) {
+          write_master(s, fp32.on(s), weights.on(s));
+          for (const bool first : {false, true})
+            sgd(s, weights.on(s), grad.on(s), b.on(s), control.on(s),
+                {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .first_step = first}, {{77}, 256});
+        });
+        const auto what =
+            fmt::format("{} momentum {} factor {}", name_of_case(dtype, kCount), name_of(momentum), factor);
+        weights.expect_same_bits(what);
+        b.expect_same_bits("b " + what);
+      }
+}
+
 TEST(CudaAdam, SkipsWhenControlSaysSo) {
   auto fp32 = Twin::random(DType::f32, {100}, 1), grad = Twin::random(DType::f32, {100}, 2);
   Twin m(TypedValues(DType::f32, {100})), v(TypedValues(DType::f32, {100}));

@@ -1,0 +1,142 @@
+#include "zeepo/train/step_probe.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "zeepo/device/copy_lane.h"
+#include "zeepo/device/memory.h"
+#include "zeepo/zero/agreement.h"
+#include "zeepo/zero/host_stepper.h"
+#include "zeepo/zero/unit_state.h"
+
+namespace zeepo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kPiece = 1 << 22;  // elements, as large as those of a run
+constexpr std::int64_t kPieces = 4;       // together more than caches hold
+constexpr std::size_t kCopyBytes = std::size_t{32} << 20;
+constexpr std::chrono::milliseconds kWarmUp{40}, kMeasured{160};
+
+StateLayout layout_of(const StepWork& work) {
+  return {.dtype = work.dtype, .moments = state_count(work.optimizer), .moment_type = work.optimizer.moments};
+}
+
+// What is done again and again from a common start on: how much of it a second, leaving the warm-up out.
+template <class F>
+double rate_of(Clock::time_point start, double amount, const F& f) {
+  while (Clock::now() < start + kWarmUp) f();
+  const auto begin = Clock::now();
+  double done = 0;
+  while (Clock::now() < start + kWarmUp + kMeasured || done == 0) {
+    f();
+    done += amount;
+  }
+  return done / std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Memory for it, all of it where the run's will be.
+struct Room {
+  Room(Stream& compute, const StepWork& work) {
+    const auto bytes = static_cast<std::size_t>(kPiece);
+    state_bytes = layout_of(work).bytes(kPiece);
+    grads_bytes = bytes * size_of(work.grads);
+    piece_bytes = state_bytes + grads_bytes + bytes * size_of(work.dtype);
+    dispatch(compute, [&](auto& s) {
+      host = transfer_memory(s, "host", 2 * kCopyBytes + kPieces * piece_bytes);
+      device = device_memory(s, "device", 2 * kCopyBytes);
+      up = make_copy_lane(s);
+      down = make_copy_lane(s);
+    });
+  }
+  std::size_t state_bytes, grads_bytes, piece_bytes;
+  MemoryRange host, device;
+  std::unique_ptr<CopyLane> up, down;
+};
+
+class HostWork {
+ public:
+  HostWork(const Room& room, const StepWork& work, int threads)
+      : room_(room), work_(work), pool_(host_step_threads(threads)), stream_(pool_) {
+    std::byte* memory = room.host.data() + 2 * kCopyBytes;  // new pages: all zero
+    pool_.run(kPieces, [&](std::int64_t i) {
+      const std::size_t n = static_cast<std::size_t>(i) * room_.piece_bytes;
+      std::fill_n(memory + n, room_.piece_bytes, std::byte{0});
+    });
+  }
+  void step_piece() {
+    std::byte* state =
+        room_.host.data() + 2 * kCopyBytes + static_cast<std::size_t>(next_++ % kPieces) * room_.piece_bytes;
+    std::byte *grads = state + room_.state_bytes, *param = grads + room_.grads_bytes;
+    const StateViews states = layout_of(work_).views(state, kPiece);
+    step(stream_, work_.optimizer,
+         {.weights = {{param, work_.dtype, {kPiece}}, states.low},
+          .grad = {grads, work_.grads, {kPiece}},
+          .states = states.moments,
+          .weight_decay = work_.optimizer.weight_decay},
+         {&control_, DType::f32, {sizeof(StepControl) / sizeof(float)}}, 2, 1e-3);
+  }
+
+ private:
+  const Room& room_;
+  const StepWork& work_;
+  ThreadPool pool_;
+  CpuStream stream_;
+  StepControl control_{.norm = 1, .grad_factor = 1, .skip = 0};
+  std::int64_t next_ = 0;
+};
+
+}  // namespace
+
+double StepWork::through_device() const {
+  const auto state = static_cast<double>(layout_of(*this).bytes(kPiece)) / static_cast<double>(kPiece);
+  return state + (params_on_device ? 0.0 : static_cast<double>(size_of(dtype)));
+}
+
+double StepWork::to_host() const {
+  return static_cast<double>(size_of(grads)) + (params_on_device ? static_cast<double>(size_of(dtype)) : 0.0);
+}
+
+StepRates measure_step_rates(Communicator& communicator, Stream& compute, int threads, const StepWork& work) {
+  StepRates rates;
+  {
+    Room room(compute, work);
+    HostWork host(room, work, threads);
+    (void)gather_texts(communicator, "");  // all start together
+    const auto start = Clock::now();
+    std::array<double, 2> links{};
+    std::array<std::exception_ptr, 2> failures;
+    const auto carry = [&](std::size_t way, CopyLane& lane, const std::byte* from, std::byte* to) {
+      try {
+        lane.start_after({});
+        links[way] = rate_of(start, static_cast<double>(kCopyBytes), [&] { lane.copy(from, to, kCopyBytes); });
+      } catch (...) {
+        failures[way] = std::current_exception();
+      }
+    };
+    {
+      const std::jthread up([&] { carry(0, *room.up, room.host.data(), room.device.data()); });
+      const std::jthread down(
+          [&] { carry(1, *room.down, room.device.data() + kCopyBytes, room.host.data() + kCopyBytes); });
+      rates.host_elements_per_second = rate_of(start, static_cast<double>(kPiece), [&] { host.step_piece(); });
+    }
+    for (const auto& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+    rates.link_bytes_per_second = std::min(links[0], links[1]);
+  }
+  (void)gather_texts(communicator, "");  // no rank takes its memory before all have given this back
+  return rates;
+}
+
+double balanced_share(const StepRates& rates, const StepWork& work) {
+  const double host = 1 / rates.host_elements_per_second;
+  const double device = work.through_device() / rates.link_bytes_per_second;
+  const double to_host = work.to_host() / rates.link_bytes_per_second;
+  return std::clamp(device / (host + device - to_host), 0.0, 1.0);
+}
+
+}  // namespace zeepo

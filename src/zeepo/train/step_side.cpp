@@ -1,0 +1,59 @@
+// The trainer's choice of who steps the optimizer's state that lives below the device: measured before a run, tuned in
+// its first steps, and said in its plan.
+#include <cmath>
+
+#include "zeepo/base/size.h"
+#include "zeepo/device/devices.h"
+#include "zeepo/train/trainer.h"
+
+namespace zeepo {
+
+bool Trainer::tunes_host_share() const {
+  constexpr std::int64_t kLeastSteps = 6;  // with fewer there is nothing to measure and turn
+  return options_.tune.host_share && !options_.host_step_share && options_.backend == Backend::cuda &&
+         options_.steps >= kLeastSteps && options_.placement.optimizer.host > 0 &&
+         !options_.placement.optimizer.in_files() && step_phase(options_) == StepPhase::after_backward &&
+         !options_.delayed_update;
+}
+
+StepWork Trainer::step_work() const {
+  return {.dtype = options_.dtype,
+          .grads = options_.grad_accum > 1 ? DType::f32 : options_.dtype,
+          .optimizer = options_.optimizer,
+          .params_on_device = options_.placement.params.on_device()};
+}
+
+// Before the run's memory is taken.
+void Trainer::probe_steps() {
+  if (!tunes_host_share()) return;
+  const auto compute = make_cuda_stream(place_.gpu);
+  step_rates_ = measure_step_rates(communicator_, *compute,
+                                   choose_threads(options_.threads, communicator_.local_size()), step_work());
+  const double share = balanced_share(*step_rates_, step_work());
+  range_.host_shares = {0, share / 2, share};
+}
+
+nlohmann::ordered_json Trainer::step_below_json() const {
+  nlohmann::ordered_json json{{"host_shares", range_.host_shares}};
+  if (!step_rates_) return json;
+  json["link_bytes_per_second"] = step_rates_->link_bytes_per_second;
+  json["host_elements_per_second"] = step_rates_->host_elements_per_second;
+  return json;
+}
+
+std::string Trainer::step_below_text() const {
+  const EngineOptions options = engine_options();
+  if (options.placement.optimizer.on_device()) return "";
+  if (options.step_below_on == StepSide::host) return "what lives below the device is stepped by the host";
+  if (step_rates_)
+    return fmt::format(
+        "what lives below the device is stepped there, or up to {:.0f}% by the host where steps wait for it: {}/s each "
+        "way between them, {:.2f}e9 weights/s stepped by the host meanwhile",
+        100 * range_.host_shares.back(), format_size(std::llround(step_rates_->link_bytes_per_second)),
+        step_rates_->host_elements_per_second / 1e9);
+  if (options.host_share > 0)
+    return fmt::format("what lives below the device is stepped there, {:.0f}% by the host", 100 * options.host_share);
+  return "what lives below the device is stepped there";
+}
+
+}  // namespace zeepo
