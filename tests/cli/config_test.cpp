@@ -142,6 +142,29 @@ TEST(Shares, OfStatesLiveInEveryTierAndChangeNothing) {
   EXPECT_GT(offloaded.at("ranks").at(0).at("peak_bytes").at("nvme").at("optimizer"), 0);
 }
 
+TEST(Shares, OfTheStepOnEitherSideChangeNothing) {
+  const std::string plain = hash_of(train({}));
+  for (const std::string side : {"auto", "host", "device", "0.5", "0", "1"}) {
+    const auto log = events(train({"--offload-optimizer", "host", "--step-below", side}));
+    EXPECT_EQ(log.back().at("weights_hash"), plain) << side;
+    EXPECT_EQ(log.front().at("step_below").at("host_shares").at(0), side == "0.5"                     ? 0.5
+                                                                    : side == "device" || side == "0" ? 0
+                                                                                                      : 1)
+        << side;
+  }
+}
+
+TEST(Shares, OfTheStepThatMakeNoSenseAreNamed) {
+  for (const std::string value : {"gpu", "-0.1", "1.5", "nan", "0.5x", ""}) {
+    const auto finished = train({"--step-below", value});
+    EXPECT_EQ(finished.code, 2) << value << finished.err;
+    EXPECT_TRUE(names(finished.err, "--step-below"));
+  }
+  const auto finished = train({"--step-below", "0.5", "--clip", "0"});
+  EXPECT_EQ(finished.code, 2) << finished.err;
+  EXPECT_TRUE(names(finished.err, "--step-below 0.5", "--clip 0"));
+}
+
 TEST(Shares, ThatMakeNoSenseAreNamed) {
   for (const std::string option : {"--offload-param", "--offload-optimizer"})
     for (const std::string value : {"host=-0.1", "host=1.5", "host=0.7,nvme=0.4", "host=0.1,host=0.2", "device=0.5",

@@ -67,6 +67,35 @@ TEST(Tuner, MeasuresNoStepThatIsNotLikeLaterOnes) {
   EXPECT_EQ(tuner.measured().stalled_seconds, 4);
 }
 
+// A share of the host is worth the time that a step takes, whatever it waits meanwhile.
+TEST(Tuner, LetsTheHostStepAsLongAsStepsGetFaster) {
+  const TuningRange range{{100, 200}, {4}, {0, 0.2, 0.4, 0.6}};
+  const auto tuned = [&](const std::function<double(double)>& seconds) {
+    Tuner tuner(range);
+    for (int step = 0; step < 60 && !tuner.settled(); ++step)
+      (void)tuner.after_step({0.5, seconds(tuner.depths().host_share)});
+    EXPECT_TRUE(tuner.settled());
+    return tuner.depths();
+  };
+  EXPECT_EQ(tuned([](double share) { return 10 - share; }), (Depths{100, 4, 0.6}));
+  EXPECT_EQ(tuned([](double share) { return share > 0.5 ? 12.0 : 10 - share; }), (Depths{100, 4, 0.4}));
+  EXPECT_EQ(tuned([](double share) { return 10 + share; }), (Depths{100, 4, 0}));
+  EXPECT_EQ(tuned([](double share) { return 10 - 0.01 * share; }), (Depths{100, 4, 0})) << "within the noise";
+}
+
+TEST(Tuner, MeasuresNoStepWhoseBuffersStartedEmpty) {
+  Tuner tuner({{100}, {4}, {0, 0.5}});
+  EXPECT_FALSE(tuner.after_step({9, 10}));
+  EXPECT_FALSE(tuner.after_step({9, 10}));
+  EXPECT_TRUE(tuner.after_step({9, 10}));
+  EXPECT_EQ(tuner.depths().host_share, 0.5);
+  EXPECT_FALSE(tuner.after_step({9, 20}));  // turns to it at its end
+  EXPECT_FALSE(tuner.after_step({9, 20}));  // reads all anew
+  EXPECT_TRUE(tuner.after_step({9, 9}));
+  EXPECT_EQ(tuner.depths().host_share, 0.5);
+  EXPECT_TRUE(tuner.settled());
+}
+
 class TunedRuns : public testing::Test {
  protected:
   // Everything in files behind slow links, with little ahead.

@@ -78,7 +78,7 @@ TEST(HostStepThreads, LeaveCoresToOthers) {
   EXPECT_EQ(host_step_threads(1), 1);
   EXPECT_EQ(host_step_threads(2), 1);
   EXPECT_EQ(host_step_threads(4), 3);
-  EXPECT_EQ(host_step_threads(16), 12);
+  EXPECT_EQ(host_step_threads(16), 14);
 }
 
 class HostBesideDevice : public testing::Test {

@@ -1,8 +1,8 @@
 #include "zeepo/train/step_probe.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kPiece = 1 << 22;  // elements, as large as those of a run
-constexpr std::int64_t kPieces = 4;       // together more than caches hold
+constexpr std::int64_t kPieces = 12;      // together more than caches hold
 constexpr std::size_t kCopyBytes = std::size_t{32} << 20;
 constexpr std::chrono::milliseconds kWarmUp{40}, kMeasured{160};
 
@@ -46,15 +46,17 @@ struct Room {
     state_bytes = layout_of(work).bytes(kPiece);
     grads_bytes = bytes * size_of(work.grads);
     piece_bytes = state_bytes + grads_bytes + bytes * size_of(work.dtype);
+    stepped = host_memory("host", kPieces * piece_bytes);
     dispatch(compute, [&](auto& s) {
-      host = transfer_memory(s, "host", 2 * kCopyBytes + kPieces * piece_bytes);
+      copied = transfer_memory(s, "host", 2 * kCopyBytes);
       device = device_memory(s, "device", 2 * kCopyBytes);
       up = make_copy_lane(s);
       down = make_copy_lane(s);
     });
   }
   std::size_t state_bytes, grads_bytes, piece_bytes;
-  MemoryRange host, device;
+  MemoryRange copied, device;  // the host's is pinned, ...
+  MemoryRange stepped;         // ... which makes no difference to who steps
   std::unique_ptr<CopyLane> up, down;
 };
 
@@ -62,15 +64,12 @@ class HostWork {
  public:
   HostWork(const Room& room, const StepWork& work, int threads)
       : room_(room), work_(work), pool_(host_step_threads(threads)), stream_(pool_) {
-    std::byte* memory = room.host.data() + 2 * kCopyBytes;  // new pages: all zero
-    pool_.run(kPieces, [&](std::int64_t i) {
-      const std::size_t n = static_cast<std::size_t>(i) * room_.piece_bytes;
-      std::fill_n(memory + n, room_.piece_bytes, std::byte{0});
+    pool_.run(kPieces, [&](std::int64_t i) {  // brings the pages into being
+      std::memset(room.stepped.data() + static_cast<std::size_t>(i) * room.piece_bytes, 0, room.piece_bytes);
     });
   }
   void step_piece() {
-    std::byte* state =
-        room_.host.data() + 2 * kCopyBytes + static_cast<std::size_t>(next_++ % kPieces) * room_.piece_bytes;
+    std::byte* state = room_.stepped.data() + static_cast<std::size_t>(next_++ % kPieces) * room_.piece_bytes;
     std::byte *grads = state + room_.state_bytes, *param = grads + room_.grads_bytes;
     const StateViews states = layout_of(work_).views(state, kPiece);
     step(stream_, work_.optimizer,
@@ -119,9 +118,9 @@ StepRates measure_step_rates(Communicator& communicator, Stream& compute, int th
       }
     };
     {
-      const std::jthread up([&] { carry(0, *room.up, room.host.data(), room.device.data()); });
+      const std::jthread up([&] { carry(0, *room.up, room.copied.data(), room.device.data()); });
       const std::jthread down(
-          [&] { carry(1, *room.down, room.device.data() + kCopyBytes, room.host.data() + kCopyBytes); });
+          [&] { carry(1, *room.down, room.device.data() + kCopyBytes, room.copied.data() + kCopyBytes); });
       rates.host_elements_per_second = rate_of(start, static_cast<double>(kPiece), [&] { host.step_piece(); });
     }
     for (const auto& failure : failures)

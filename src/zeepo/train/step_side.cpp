@@ -30,11 +30,12 @@ void Trainer::probe_steps() {
   step_rates_ = measure_step_rates(communicator_, *compute,
                                    choose_threads(options_.threads, communicator_.local_size()), step_work());
   const double share = balanced_share(*step_rates_, step_work());
-  range_.host_shares = {0, share / 2, share};
+  range_.host_shares = {0, share / 3, share * 2 / 3, share};
 }
 
 nlohmann::ordered_json Trainer::step_below_json() const {
-  nlohmann::ordered_json json{{"host_shares", range_.host_shares}};
+  const bool on_host = engine_options().step_below_on == StepSide::host;
+  nlohmann::ordered_json json{{"host_shares", on_host ? std::vector{1.0} : range_.host_shares}};
   if (!step_rates_) return json;
   json["link_bytes_per_second"] = step_rates_->link_bytes_per_second;
   json["host_elements_per_second"] = step_rates_->host_elements_per_second;

@@ -10,7 +10,7 @@ constexpr std::size_t kAlignment = 256;
 
 }  // namespace
 
-int host_step_threads(int threads) { return std::max(1, threads - std::max(1, threads / 4)); }
+int host_step_threads(int threads) { return std::max(1, threads - std::max(1, threads / 8)); }
 
 std::size_t HostStepper::slot_bytes(std::size_t grads_bytes, std::size_t param_bytes) {
   return Arena::aligned(grads_bytes, kAlignment) + param_bytes;
