@@ -147,9 +147,9 @@ TEST(Shares, OfTheStepOnEitherSideChangeNothing) {
   for (const std::string side : {"auto", "host", "device", "0.5", "0", "1"}) {
     const auto log = events(train({"--offload-optimizer", "host", "--step-below", side}));
     EXPECT_EQ(log.back().at("weights_hash"), plain) << side;
-    EXPECT_EQ(log.front().at("step_below").at("host_shares").at(0), side == "0.5"                     ? 0.5
-                                                                    : side == "device" || side == "0" ? 0
-                                                                                                      : 1)
+    EXPECT_EQ(log.front().at("step_below").at("host_share"), side == "0.5"                     ? 0.5
+                                                             : side == "device" || side == "0" ? 0
+                                                                                               : 1)
         << side;
   }
 }

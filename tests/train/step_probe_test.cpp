@@ -48,6 +48,18 @@ TEST(BalancedShare, GivesAllToAHostThatIsFasterThanItsGradientsCome) {
   EXPECT_EQ(balanced_share({1e9, 1e12}, kBf16), 1);
 }
 
+TEST(HostShare, TakesAsLongAsWhatIsLeftOfTheWait) {
+  constexpr double kElements = 7.6e9;
+  const StepRates rates{3.4e10, 3.5e9};
+  for (const double waited : {0.1, 0.5, 1.5}) {
+    const double share = host_share(rates, kBf16, waited, kElements);
+    const double saved = share * kElements * (kBf16.through_device() - kBf16.to_host()) / rates.link_bytes_per_second;
+    EXPECT_NEAR(share * kElements / rates.host_elements_per_second, waited - saved, 1e-9) << waited;
+  }
+  EXPECT_EQ(host_share(rates, kBf16, 0, kElements), 0);
+  EXPECT_EQ(host_share(rates, kBf16, 100, kElements), balanced_share(rates, kBf16));
+}
+
 TEST(StepRates, AreMeasuredOnAllRanksTogether) {
   std::vector<StepRates> rates(2);
   ThreadsWorld world(2);

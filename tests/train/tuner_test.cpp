@@ -96,6 +96,21 @@ TEST(Tuner, MeasuresNoStepWhoseBuffersStartedEmpty) {
   EXPECT_TRUE(tuner.settled());
 }
 
+// Each rank has its own; what they do when is the same.
+TEST(Tuner, TurnsToTheHostsShareThatWasProposedLast) {
+  Tuner one({{100}, {4}, {0, 1}}), other({{100}, {4}, {0, 1}});
+  for (int step = 0; step < 9; ++step) {
+    one.propose_host_share(0.25 * step);
+    other.propose_host_share(0);
+    (void)one.after_step({9, 10.0 - step});
+    (void)other.after_step({9, 10.0 - step});
+    EXPECT_EQ(one.settled(), other.settled()) << step;
+  }
+  EXPECT_TRUE(one.settled());
+  EXPECT_EQ(one.depths().host_share, 0.5);  // of the third step
+  EXPECT_EQ(other.depths().host_share, 0);
+}
+
 class TunedRuns : public testing::Test {
  protected:
   // Everything in files behind slow links, with little ahead.

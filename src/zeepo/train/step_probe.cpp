@@ -131,11 +131,18 @@ StepRates measure_step_rates(Communicator& communicator, Stream& compute, int th
   return rates;
 }
 
+double host_share(const StepRates& rates, const StepWork& work, double waited_seconds, double elements) {
+  const double saved_bytes = work.through_device() - work.to_host();
+  const double seconds = 1 / rates.host_elements_per_second + saved_bytes / rates.link_bytes_per_second;
+  return std::min(balanced_share(rates, work), std::max(0.0, waited_seconds) / (elements * seconds));
+}
+
 double balanced_share(const StepRates& rates, const StepWork& work) {
   const double host = 1 / rates.host_elements_per_second;
   const double device = work.through_device() / rates.link_bytes_per_second;
   const double to_host = work.to_host() / rates.link_bytes_per_second;
-  return std::clamp(device / (host + device - to_host), 0.0, 1.0);
+  const double share = device / (host + device - to_host);
+  return share >= 0 && share <= 1 ? share : 1;  // the link is behind even with gradients and weights alone
 }
 
 }  // namespace zeepo

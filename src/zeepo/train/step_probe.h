@@ -33,7 +33,10 @@ struct StepWork {
 // `compute` is the device's stream; the host steps on as many threads as a HostStepper takes of `threads`.
 StepRates measure_step_rates(Communicator& communicator, Stream& compute, int threads, const StepWork& work);
 
-// The part of the elements that the host must step so that it ends when the link does.
+// The part of the elements that the host must step so that it ends when the link does, where nothing else takes time.
 double balanced_share(const StepRates& rates, const StepWork& work);
+// The same where compute hides most of it: steps have waited so long while the device stepped all `elements`. What is
+// left of that when the host steps its part is as long as that part takes.
+double host_share(const StepRates& rates, const StepWork& work, double waited_seconds, double elements);
 
 }  // namespace zeepo

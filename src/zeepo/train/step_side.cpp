@@ -9,7 +9,7 @@
 namespace zeepo {
 
 bool Trainer::tunes_host_share() const {
-  constexpr std::int64_t kLeastSteps = 6;  // with fewer there is nothing to measure and turn
+  constexpr std::int64_t kLeastSteps = 12;  // with fewer, what is gained is less than what turning to it takes
   return options_.tune.host_share && !options_.host_step_share && options_.backend == Backend::cuda &&
          options_.steps >= kLeastSteps && options_.placement.optimizer.host > 0 &&
          !options_.placement.optimizer.in_files() && step_phase(options_) == StepPhase::after_backward &&
@@ -29,14 +29,21 @@ void Trainer::probe_steps() {
   const auto compute = make_cuda_stream(place_.gpu);
   step_rates_ = measure_step_rates(communicator_, *compute,
                                    choose_threads(options_.threads, communicator_.local_size()), step_work());
-  const double share = balanced_share(*step_rates_, step_work());
-  range_.host_shares = {0, share / 3, share * 2 / 3, share};
+  range_.host_shares = {0, balanced_share(*step_rates_, step_work())};
+}
+
+void Trainer::propose_host_share(Tuner& tuner, const Engine& engine, double waited_seconds) const {
+  if (!step_rates_) return;
+  const double elements = static_cast<double>(engine.parameter_count()) * options_.placement.optimizer.host /
+                          static_cast<double>(communicator_.size());
+  tuner.propose_host_share(host_share(*step_rates_, step_work(), waited_seconds, elements));
 }
 
 nlohmann::ordered_json Trainer::step_below_json() const {
-  const bool on_host = engine_options().step_below_on == StepSide::host;
-  nlohmann::ordered_json json{{"host_shares", on_host ? std::vector{1.0} : range_.host_shares}};
+  const EngineOptions options = engine_options();
+  nlohmann::ordered_json json{{"host_share", options.step_below_on == StepSide::host ? 1 : options.host_share}};
   if (!step_rates_) return json;
+  json["host_share_at_most"] = range_.host_shares.back();
   json["link_bytes_per_second"] = step_rates_->link_bytes_per_second;
   json["host_elements_per_second"] = step_rates_->host_elements_per_second;
   return json;
@@ -54,7 +61,10 @@ std::string Trainer::step_below_text() const {
         step_rates_->host_elements_per_second / 1e9);
   if (options.host_share > 0)
     return fmt::format("what lives below the device is stepped there, {:.0f}% by the host", 100 * options.host_share);
-  return "what lives below the device is stepped there";
+  const char* when = options.step_phase == StepPhase::in_backward ? ", inside the backward pass"
+                     : options_.delayed_update                    ? ", under the next step's passes"
+                                                                  : "";
+  return fmt::format("what lives below the device is stepped there{}", when);
 }
 
 }  // namespace zeepo

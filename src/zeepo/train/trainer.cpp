@@ -280,6 +280,7 @@ void Trainer::tune(Engine& engine, Tuner& tuner, const StepReport& report, Progr
   std::array measured{static_cast<float>(stalls.gather + stalls.host + stalls.nvme),
                       static_cast<float>(report.seconds)};
   engine.sum_over_ranks(measured);
+  propose_host_share(tuner, engine, stalls.host);
   const Depths before = tuner.depths();
   if (!tuner.after_step({measured[0], measured[1]})) return;
   const Depths& depths = tuner.depths();

@@ -39,6 +39,7 @@ class Trainer {
   bool tunes_host_share() const;
   StepWork step_work() const;
   void probe_steps();
+  void propose_host_share(Tuner& tuner, const Engine& engine, double waited_seconds) const;
   nlohmann::ordered_json step_below_json() const;
   std::string step_below_text() const;
   LowerTiers::Options lower_options() const;

@@ -23,6 +23,10 @@ bool Tuner::helps(const Measured& measured) const {
   return measured.stalled_seconds <= kNotable * best_.stalled_seconds;
 }
 
+void Tuner::propose_host_share(double share) {
+  if (level_[kHostShare] + 1 < range_.host_shares.size()) range_.host_shares.back() = share;
+}
+
 bool Tuner::after_step(const Measured& measured) {
   if (settled()) return false;
   if (unmeasured_ > 0) {
@@ -30,13 +34,14 @@ bool Tuner::after_step(const Measured& measured) {
     return false;
   }
   const Depths before = depths();
+  const std::size_t host_level = level_[kHostShare];
   if (!std::exchange(trying_, false) || helps(measured))
     best_ = measured;
   else
     --level_[knob_++];
   turn_on();
   // The engine turns to other depths at the end of the next step; with other pieces its buffers start empty then.
-  unmeasured_ = depths().host_share == before.host_share ? 1 : 2;
+  unmeasured_ = level_[kHostShare] == host_level ? 1 : 2;
   return settled() || depths() != before;
 }
 

@@ -3,8 +3,8 @@
 //
 // One knob after the other is turned up a level as long as that makes the steps wait notably less, or, where the host
 // steps, take less time; then back to the last level that did. After the last knob nothing changes any more. Pure:
-// ranks that are told the same decide the same; only the shares that the levels of the first knob stand for may differ.
-// No knob changes what is computed.
+// ranks that are told the same decide the same, and only the host's share that they turn to may differ. No knob changes
+// what is computed.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,8 @@ class Tuner {
 
   Depths depths() const;
   bool settled() const { return knob_ == kKnobs; }
+  // What the level of the host's share that has not been tried yet stands for, on this rank.
+  void propose_host_share(double share);
   // After each step; true when depths() are others now, or settled.
   bool after_step(const Measured& measured);
   // Of the level in force.

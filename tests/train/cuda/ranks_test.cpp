@@ -38,9 +38,10 @@ struct Job {
   std::int64_t accumulation = 1;
   Backend backend = Backend::cuda;
   const char *param = "none", *optimizer = "none", *activations = "none";
+  double host_steps = 0;  // of what is in host memory
   std::string text() const {
-    return fmt::format("{} ranks, stage {}, {}, {} micro-steps, offload {} {} {}", ranks, stage, name_of(dtype),
-                       accumulation, param, optimizer, activations);
+    return fmt::format("{} ranks, stage {}, {}, {} micro-steps, offload {} {} {}, {} stepped by the host", ranks, stage,
+                       name_of(dtype), accumulation, param, optimizer, activations, host_steps);
   }
 };
 
@@ -68,6 +69,7 @@ class RanksOnGpus : public ::testing::Test {
     options.placement.params = Shares::all_in(place(job.param));
     options.placement.optimizer = Shares::all_in(place(job.optimizer));
     options.placement.activations = place(job.activations);
+    options.host_step_share = job.host_steps;
     options.activation_checkpointing = options.placement.activations != Place::device;
     options.log = log();
     testing::internal::CaptureStderr();
@@ -139,14 +141,16 @@ class RanksOnGpus : public ::testing::Test {
       job.stage = stage;
       expect_same(as_threads(job), expected, job);
     }
-    for (const int stage : {0, 3}) {
-      Job job = first;
-      job.stage = stage;
-      job.optimizer = "host";
-      expect_same(as_threads(job), expected, job);
-      job.param = job.activations = "host";
-      expect_same(as_threads(job), expected, job);
-    }
+    for (const int stage : {0, 3})
+      for (const double host_steps : {0.0, 0.6}) {
+        Job job = first;
+        job.stage = stage;
+        job.optimizer = "host";
+        job.host_steps = host_steps;
+        expect_same(as_threads(job), expected, job);
+        job.param = job.activations = "host";
+        expect_same(as_threads(job), expected, job);
+      }
     Job cpu = first;
     cpu.backend = Backend::cpu;
     const RunRecord there = as_threads(cpu);
