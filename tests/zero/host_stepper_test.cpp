@@ -280,6 +280,9 @@ TEST_F(HostBesideDevice, WhatCannotBeMixedIsAnError) {
   EXPECT_TRUE(names(error_text([&] { made(run); }), "0.5"));
   EXPECT_TRUE(names(error_text([&] { made(mixed(base(1, DType::f32, 1), 1.5)); }), "1.5"));
   run = mixed(base(1, DType::f32, 1), 0.5);
+  run.options.host_pieces_under_way = 0;
+  EXPECT_TRUE(names(error_text([&] { made(run); }), "0 pieces"));
+  run = mixed(base(1, DType::f32, 1), 0.5);
   run.depths = {{1 << 20, 2, 0.4}};
   EXPECT_TRUE(names(error_text([&] { train_ranks<Wide>(run); }), "0.4"));
 }

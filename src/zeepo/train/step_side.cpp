@@ -12,8 +12,8 @@ bool Trainer::tunes_host_share() const {
   constexpr std::int64_t kLeastSteps = 12;  // with fewer, what is gained is less than what turning to it takes
   return options_.tune.host_share && !options_.host_step_share && options_.backend == Backend::cuda &&
          options_.steps >= kLeastSteps && options_.placement.optimizer.host > 0 &&
-         !options_.placement.optimizer.in_files() && step_phase(options_) == StepPhase::after_backward &&
-         !options_.delayed_update;
+         !options_.placement.optimizer.in_files() && !options_.placement.params.in_files() &&
+         step_phase(options_) == StepPhase::after_backward && !options_.delayed_update;
 }
 
 StepWork Trainer::step_work() const {

@@ -33,6 +33,9 @@ void Engine::check_options() const {
                 options_.clip, name_of(options_.dtype));
   if (!(options_.host_share >= 0 && options_.host_share <= 1))
     throw Error("engine: a share of {} stepped by the host: must be from 0 to 1", options_.host_share);
+  if (options_.host_share > 0 && options_.host_pieces_under_way < 1)
+    throw Error("engine: a share of {} stepped by the host, with {} pieces under way: must be at least 1",
+                options_.host_share, options_.host_pieces_under_way);
   if (options_.host_share > 0 && (delays() || steps_in_backward()))
     throw Error("engine: a share of {} stepped by the host beside the device: not in or under a backward pass",
                 options_.host_share);
