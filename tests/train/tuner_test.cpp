@@ -73,7 +73,7 @@ TEST(Tuner, LetsTheHostStepAsLongAsStepsGetFaster) {
   const auto tuned = [&](const std::function<double(double)>& seconds) {
     Tuner tuner(range);
     for (int step = 0; step < 60 && !tuner.settled(); ++step)
-      (void)tuner.after_step({0.5, seconds(tuner.depths().host_share)});
+      (void)tuner.after_step({0.5, seconds(tuner.depths().host_share), 0.5});
     EXPECT_TRUE(tuner.settled());
     return tuner.depths();
   };
@@ -85,15 +85,22 @@ TEST(Tuner, LetsTheHostStepAsLongAsStepsGetFaster) {
 
 TEST(Tuner, MeasuresNoStepWhoseBuffersStartedEmpty) {
   Tuner tuner({{100}, {4}, {0, 0.5}});
-  EXPECT_FALSE(tuner.after_step({9, 10}));
-  EXPECT_FALSE(tuner.after_step({9, 10}));
-  EXPECT_TRUE(tuner.after_step({9, 10}));
+  EXPECT_FALSE(tuner.after_step({9, 10, 9}));
+  EXPECT_FALSE(tuner.after_step({9, 10, 9}));
+  EXPECT_TRUE(tuner.after_step({9, 10, 9}));
   EXPECT_EQ(tuner.depths().host_share, 0.5);
-  EXPECT_FALSE(tuner.after_step({9, 20}));  // turns to it at its end
-  EXPECT_FALSE(tuner.after_step({9, 20}));  // reads all anew
-  EXPECT_TRUE(tuner.after_step({9, 9}));
+  EXPECT_FALSE(tuner.after_step({9, 20, 9}));  // turns to it at its end
+  EXPECT_FALSE(tuner.after_step({9, 20, 9}));  // reads all anew
+  EXPECT_TRUE(tuner.after_step({9, 9, 9}));
   EXPECT_EQ(tuner.depths().host_share, 0.5);
   EXPECT_TRUE(tuner.settled());
+}
+
+TEST(Tuner, LeavesTheHostAloneWhereStepsWaitForOthers) {
+  Tuner tuner({{100}, {4}, {0, 0.5}});
+  for (int step = 0; step < 3; ++step) (void)tuner.after_step({9, 10, 0.05});
+  EXPECT_TRUE(tuner.settled());
+  EXPECT_EQ(tuner.depths().host_share, 0);
 }
 
 // Each rank has its own; what they do when is the same.
@@ -102,8 +109,8 @@ TEST(Tuner, TurnsToTheHostsShareThatWasProposedLast) {
   for (int step = 0; step < 9; ++step) {
     one.propose_host_share(0.25 * step);
     other.propose_host_share(0);
-    (void)one.after_step({9, 10.0 - step});
-    (void)other.after_step({9, 10.0 - step});
+    (void)one.after_step({9, 10.0 - step, 9});
+    (void)other.after_step({9, 10.0 - step, 9});
     EXPECT_EQ(one.settled(), other.settled()) << step;
   }
   EXPECT_TRUE(one.settled());

@@ -277,12 +277,12 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
 // All ranks are told the same and turn the same knobs.
 void Trainer::tune(Engine& engine, Tuner& tuner, const StepReport& report, Progress& progress, EventLog& log) const {
   const Stalls& stalls = report.stalls;
-  std::array measured{static_cast<float>(stalls.gather + stalls.host + stalls.nvme),
-                      static_cast<float>(report.seconds)};
+  std::array measured{static_cast<float>(stalls.gather + stalls.host + stalls.nvme), static_cast<float>(report.seconds),
+                      static_cast<float>(stalls.host)};
   engine.sum_over_ranks(measured);
   propose_host_share(tuner, engine, stalls.host);
   const Depths before = tuner.depths();
-  if (!tuner.after_step({measured[0], measured[1]})) return;
+  if (!tuner.after_step({measured[0], measured[1], measured[2]})) return;
   const Depths& depths = tuner.depths();
   if (depths != before) engine.set_depths(depths);
   log.write({{"event", "tune"},

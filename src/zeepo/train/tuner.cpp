@@ -47,6 +47,8 @@ bool Tuner::after_step(const Measured& measured) {
 
 void Tuner::turn_on() {
   if (best_.share() < kWorthAShare) knob_ = kKnobs;
+  const bool waits_for_host = best_.host_seconds >= kWorthAShare * best_.seconds;
+  if (knob_ == kHostShare && !waits_for_host) ++knob_;
   for (; knob_ < kKnobs; ++knob_) {
     if (level_[knob_] + 1 >= levels(knob_)) continue;
     ++level_[knob_];

@@ -27,6 +27,7 @@ class Tuner {
   // Of one step, over all ranks.
   struct Measured {
     double stalled_seconds, seconds;
+    double host_seconds = 0;  // of the stalls, those for host memory
     double share() const { return seconds > 0 ? stalled_seconds / seconds : 0; }
   };
   static constexpr double kWorthAShare = 0.01;  // stalls below this part of a step are left alone
@@ -52,7 +53,7 @@ class Tuner {
 
   TuningRange range_;
   std::size_t level_[kKnobs] = {};
-  int knob_ = 0;
+  int knob_ = kHostShare;
   bool trying_ = false;  // the level in force is new
   int unmeasured_ = 2;   // steps: the first is recorded, the next starts to run ahead
   Measured best_{};
