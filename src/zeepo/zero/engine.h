@@ -106,7 +106,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Sets every weight; each rank asks for its shard only.
+  // Sets every weight, and starts the optimizer anew; each rank asks for its shard only.
   void load(const WeightSource& source);
   // All slices, sorted by name, and their exact fp32 values.
   std::vector<WeightSlice> slices() const;
@@ -356,7 +356,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   double step_seconds_ = 0;              // below the device
   std::optional<Depths> next_depths_;
   std::int64_t micro_steps_ = 0;  // done of the current step
-  std::int64_t steps_ = 0;        // taken, skipped ones not counted
+  std::int64_t steps_ = 0;        // taken since load(), skipped ones not counted
 };
 
 }  // namespace zeepo

@@ -52,8 +52,12 @@ void Engine::load(const WeightSource& source) {
   drop_cache();
   forget_read_ahead();
   buffered_ = {};
+  steps_ = 0;
   if (!Device::current().compute.dry()) {
     HostWeights host;
+    for (auto& state : states_)
+      for (auto& piece : state.pieces)
+        if (piece.device.defined()) launch([&](auto& s) { fill(s, piece.device.view(), 0); });
     for (std::size_t u = 0; u < states_.size(); ++u) load_unit(u, source, host);
   }
   if (collectives_.alone()) return;
