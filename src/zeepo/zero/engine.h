@@ -174,11 +174,10 @@ class Engine final : private VisitHooks, private Leaf::Store {
     Completion done;
     Place place;
   };
-  // What a buffer for weights in files holds: a part of a block as it was after a step.
+  // What a buffer for weights in files holds: a part of a block.
   struct Buffered {
     const Block* block = nullptr;
     std::size_t offset = 0, bytes = 0;
-    std::int64_t step = 0;
     friend bool operator==(const Buffered&, const Buffered&) = default;
   };
   struct PieceRef {

@@ -19,12 +19,11 @@ bool Engine::gathers_gradients(const UnitState& state) const {
   return state.stepped == state.whole && !collectives_.alone();
 }
 
-// The step's number and rate hold from now on.
+// The step's rate holds from now on.
 void Engine::begin_steps_in_backward() {
   if (!expected_rate_)
     throw Error("engine: steps in the backward pass need the learning rate before it: call expect_rate()");
   lr_ = *expected_rate_;
-  ++steps_;
   for (auto& state : states_)
     for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
   may_step_.assign(states_.size(), false);

@@ -250,7 +250,7 @@ void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32, 
 
 // A part of a block in files in one of the buffers. What was last read stays: small weights side by side are read once.
 std::byte* Engine::buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes) {
-  const Buffered wanted{&block, offset, bytes, steps_};
+  const Buffered wanted{&block, offset, bytes};
   if (buffered_[buffer] != wanted) {
     Completion done = lower_->read(block, offset, weight_buffers_[buffer].data(), bytes, {"weights"});
     done.wait();
