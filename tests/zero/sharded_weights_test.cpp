@@ -2,6 +2,7 @@
 #include <mutex>
 
 #include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
 #include "tests/zero/sharded_models.h"
 
 namespace zeepo {
@@ -106,6 +107,35 @@ TEST(ShardedWeights, CanBeLoadedAnewAfterAStep) {
           EXPECT_EQ(hashes(), first) << "stage " << stage << ", below " << below;
         });
       }
+}
+
+// Small weights side by side.
+class ManyNorms : public Module {
+ public:
+  ManyNorms() {
+    mark_unit();
+    for (int i = 0; i < 20; ++i) (void)child<LayerNorm>(fmt::format("norm{}", i), 1000);
+  }
+};
+
+TEST(ShardedWeights, InFilesAreReadOnce) {
+  const TestDirectory directory;
+  Session session({.threads = 1,
+                   .device_bytes = 16 << 20,
+                   .lower = {.host_bytes = 64 << 20, .nvme_paths = {directory.path()}, .nvme_bytes = 16 << 20}});
+  ManyNorms model;
+  EngineOptions options{.use = Use::infer};
+  options.placement.params.nvme = 1;
+  Engine engine(model, session.communicator(), options);
+  engine.load(fill_weights);
+  const std::int64_t before = session.lower().carried().read;
+  for (const auto& slice : engine.slices()) {
+    std::vector<float> values(static_cast<std::size_t>(slice.shape.elements()));
+    engine.read(slice.name, 0, values);
+    EXPECT_EQ(values, first_weights(slice)) << slice.name;
+  }
+  const std::int64_t bytes = 4 * engine.plan().units[0].elements;
+  EXPECT_EQ(session.lower().carried().read - before, SwapFile::round_up(bytes));
 }
 
 }  // namespace

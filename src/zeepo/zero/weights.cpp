@@ -234,7 +234,8 @@ void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32, 
   if (!holds_param && param_on_device) {
     param = on_host(state.params.of(range).view());
   } else if (!holds_param) {
-    const Extent chunk{range.begin - (range.begin - state.own.begin) % options_.piece_elements, range.end};
+    const std::int64_t begin = range.begin - (range.begin - state.own.begin) % options_.piece_elements;
+    const Extent chunk{begin, std::min(begin + options_.piece_elements, state.own.end)};
     const std::size_t offset = params_offset(state, range);
     param = {state.params_place == Place::host
                  ? state.params_block.data() + offset
