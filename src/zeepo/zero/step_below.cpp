@@ -1,5 +1,5 @@
-// The engine's step of what lives below the device: on the host, piece by piece in the order of the next forward pass
-// and just ahead of it. Pieces in files are read ahead of their step and written behind it.
+// The engine's step of what lives below the device, and of what waits for sums from other ranks: piece by piece in the
+// order of the next forward pass and just ahead of it. Pieces in files are read ahead of their step and written behind.
 #include <algorithm>
 #include <chrono>
 
@@ -87,9 +87,10 @@ void Engine::step_below(std::size_t end) {
   }
 }
 
-// One unit further than the visit needs: what its step sends to the device travels under this visit's compute.
+// One unit further than the visit needs: what its step sends to the device travels under this visit's compute. Sums
+// from other ranks travel under it as well, and may not be there.
 void Engine::step_ahead(const std::vector<std::size_t>& now) {
-  if (now.empty() || options_.prefetch_bytes == 0) return;
+  if (now.empty() || options_.prefetch_bytes == 0 || gathers_gradients()) return;
   std::size_t end = 0;
   for (const std::size_t u : now) end = std::max(end, below_end_[u]);
   if (end < below_.size()) step_below(below_end_[below_[end].unit]);
@@ -102,7 +103,7 @@ void Engine::step_piece_below(const PieceRef& ref) {
   const bool in_slot = parts.bytes > 0;
   const std::int64_t n = used_slots_;
   const PieceMemory memory = memory_below(ref, parts, in_slot ? slots_->use(n) : nullptr);
-  if (steps_on_device()) {
+  if (steps_on_device() || piece.place == Place::device) {
     const Span span(timeline_, TimelineRow::compute, "step", about({}, ref.unit));
     step_piece(Device::current().compute, ref.unit, piece.extent, memory, control_on_device(ref.unit));
   } else {
