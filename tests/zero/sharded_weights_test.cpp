@@ -2,6 +2,7 @@
 #include <mutex>
 
 #include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
 #include "tests/zero/sharded_models.h"
 
 namespace zeepo {
@@ -77,27 +78,64 @@ TEST(ShardedWeights, AreReadAndHashedAlikeFromEveryRank) {
       }
 }
 
-// Loading in the middle of the work, while stepped parameters are on their way, is a fresh start but for the moments.
+// Loading in the middle of the work, while stepped parameters are on their way, is a fresh start: moments and the count
+// of steps too, wherever they live.
 TEST(ShardedWeights, CanBeLoadedAnewAfterAStep) {
-  for (const int stage : {0, 1, 2, 3}) {
-    ThreadsWorld world(3);
-    run(world, [&](Communicator& communicator) {
-      Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
-      Plain model;
-      Engine engine(model, communicator, {.stage = stage, .optimizer = kPlainSgd});
-      const auto step = [&] {
-        engine.micro_step([&] { return loss_of(model, Rows(communicator.rank(), 2), DType::f32, 0); });
-        return engine.step(0.1).loss;
-      };
-      engine.load(fill_weights);
-      const std::string hash = engine.weights_hash();
-      const float first = step(), second = step();
-      engine.load(fill_weights);
-      EXPECT_EQ(engine.weights_hash(), hash) << "stage " << stage;
-      EXPECT_EQ(step(), first) << "stage " << stage;
-      EXPECT_EQ(step(), second) << "stage " << stage;
-    });
+  for (const int stage : {0, 1, 2, 3})
+    for (const double below : {0.0, 0.5})
+      for (const MomentType moments : {MomentType::fp32, MomentType::eight_bit}) {
+        ThreadsWorld world(3);
+        run(world, [&](Communicator& communicator) {
+          Session session({.threads = 1, .device_bytes = 16 << 20, .lower = {.host_bytes = 16 << 20, .nvme_paths = {}}},
+                          communicator);
+          Wide model;
+          EngineOptions options{.stage = stage, .optimizer = {.moments = moments}};
+          options.placement.optimizer.host = below;
+          options.piece_elements = Engine::kPieceAlignment;
+          Engine engine(model, communicator, options);
+          const auto hashes = [&] {
+            engine.load(fill_weights);
+            std::vector<std::string> result{engine.weights_hash()};
+            for (int step = 0; step < 3; ++step) {
+              engine.micro_step([&] { return loss_of(model, Rows(communicator.rank(), 2), DType::f32, step); });
+              (void)engine.step(0.1);
+              if (step < 2) result.push_back(engine.weights_hash());
+            }
+            return result;
+          };
+          const auto first = hashes();
+          EXPECT_EQ(hashes(), first) << "stage " << stage << ", below " << below;
+        });
+      }
+}
+
+// Small weights side by side.
+class ManyNorms : public Module {
+ public:
+  ManyNorms() {
+    mark_unit();
+    for (int i = 0; i < 20; ++i) (void)child<LayerNorm>(fmt::format("norm{}", i), 1000);
   }
+};
+
+TEST(ShardedWeights, InFilesAreReadOnce) {
+  const TestDirectory directory;
+  Session session({.threads = 1,
+                   .device_bytes = 16 << 20,
+                   .lower = {.host_bytes = 64 << 20, .nvme_paths = {directory.path()}, .nvme_bytes = 16 << 20}});
+  ManyNorms model;
+  EngineOptions options{.use = Use::infer};
+  options.placement.params.nvme = 1;
+  Engine engine(model, session.communicator(), options);
+  engine.load(fill_weights);
+  const std::int64_t before = session.lower().carried().read;
+  for (const auto& slice : engine.slices()) {
+    std::vector<float> values(static_cast<std::size_t>(slice.shape.elements()));
+    engine.read(slice.name, 0, values);
+    EXPECT_EQ(values, first_weights(slice)) << slice.name;
+  }
+  const std::int64_t bytes = 4 * engine.plan().units[0].elements;
+  EXPECT_EQ(session.lower().carried().read - before, SwapFile::round_up(bytes));
 }
 
 }  // namespace

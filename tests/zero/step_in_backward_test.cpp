@@ -154,6 +154,34 @@ TEST_F(StepInBackward, APassThatThrowsLeavesTheUnitsItDidNotReach) {
   }
 }
 
+// A pass that throws before anything is stepped is no step: the next one has its number.
+TEST_F(StepInBackward, APassThatThrowsDoesNotCount) {
+  const ShardedRun run = base(1, DType::f32, 1);
+  const auto weights = [&](Place place, bool breaks) {
+    EngineOptions options = run.options;
+    options.step_phase = StepPhase::in_backward;
+    options.placement.optimizer = Shares::all_in(place);
+    Trained trained(options, run.lower);
+    for (int step = 0; step < 2; ++step) {
+      trained.engine.expect_rate(0.1);
+      const auto broken = [&] {
+        Tensor loss = loss_of(trained.model, Rows(0, 5), DType::f32, 0);
+        Tape::current()->record({&loss}, [](std::span<Tensor>) { throw Error("broken backward"); });
+        return loss;
+      };
+      if (breaks) {
+        EXPECT_TRUE(names(error_text([&] { trained.engine.micro_step(broken); }), "broken backward"));
+      }
+      trained.micro_step();
+      (void)trained.engine.step(0.1);
+    }
+    std::map<std::string, std::vector<float>> result;
+    read_all(trained.engine, result);
+    return result;
+  };
+  for (const Place place : kPlaces) EXPECT_EQ(weights(place, true), weights(place, false)) << name_of(place);
+}
+
 // The gradients of `first` are broken in its bias alone, which lies in the shard of one rank.
 class BrokenBias : public Module {
  public:

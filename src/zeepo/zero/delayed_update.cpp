@@ -18,7 +18,6 @@ void Engine::delay_update() {
 void Engine::update_unit(std::size_t u) {
   if (updated_[u] || !states_[u].trained) return;
   updated_[u] = true;
-  collectives_.wait(states_[u].grads_gathering);
   step_on_device(u);
   if (steps_below(u))
     while (stepped_below_ < below_end_[u]) step_piece_below(below_[stepped_below_++]);

@@ -257,7 +257,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
     states_[u].open_visits = 0;
   }
   std::ranges::fill(open_visits_, 0);
-  finish_reduction();
+  while (!reductions_.empty()) finish_reduction();
   step_reduced();
   finish_leaving();
   const bool updated = (steps_in_backward() && last_micro_step()) || update_waits_;
@@ -275,6 +275,7 @@ void Engine::abandon_step() {
   outlast_transfers();
   reductions_.clear();
   in_queue_.clear();
+  to_gather_.clear();
   leaving_.clear();
   abandon_steps_in_backward();
   outlast_transfers();  // what that has sent

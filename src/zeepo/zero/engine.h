@@ -43,6 +43,7 @@ enum class Reduce { each, last };
 
 // When shards are stepped: after the last backward pass of a step, when the norm of all gradients is known; or inside
 // it, each as soon as its gradients are there, which then need not be kept. Inside nothing can be clipped or scaled.
+// Stage 0 on several ranks, whose gradients are kept for all ranks' sums, is stepped after it all the same.
 enum class StepPhase { after_backward, in_backward };
 
 struct EngineOptions {
@@ -112,7 +113,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Sets every weight; each rank asks for its shard only.
+  // Sets every weight, and starts the optimizer anew; each rank asks for its shard only.
   void load(const WeightSource& source);
   // All slices, sorted by name, and their exact fp32 values.
   std::vector<WeightSlice> slices() const;
@@ -181,11 +182,10 @@ class Engine final : private VisitHooks, private Leaf::Store {
     Completion done;
     Place place;
   };
-  // What a buffer for weights in files holds: a part of a block as it was after a step.
+  // What a buffer for weights in files holds: a part of a block.
   struct Buffered {
     const Block* block = nullptr;
     std::size_t offset = 0, bytes = 0;
-    std::int64_t step = 0;
     friend bool operator==(const Buffered&, const Buffered&) = default;
   };
   struct PieceRef {
@@ -218,6 +218,9 @@ class Engine final : private VisitHooks, private Leaf::Store {
   bool steps_on_device() const { return options_.step_below_on == StepSide::device; }
   Shares params_shares() const;
   bool shards_params() const { return options_.stage == 3 || !options_.placement.params.on_device(); }
+  bool steps_whole() const {
+    return options_.stage == 0 && options_.placement.optimizer.on_device() && !shards_params();
+  }
   void place_parameters(std::size_t unit);
   void check_weights() const;
   PassPlanner::Options planner_options() const;
@@ -256,6 +259,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   Tensor gradient_memory(const Leaf& leaf);
   void clear_padding(std::size_t unit, const Tensor& flat);
   void reduce(std::size_t unit);
+  Tensor scratch_on_its_way(const UnitState& state) const;
   void finish_reduction();
   void keep_reduced(Reduction& reduction);
   bool last_micro_step() const { return micro_steps_ + 1 == options_.accumulation; }
@@ -263,8 +267,12 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void keep_in_pieces(UnitState& state, Reduction& reduction);
   void measure(const UnitState& state, const Tensor& sums, std::int64_t begin);
   void finish_leaving();
+  bool gathers_gradients() const { return steps_whole() && !collectives_.alone(); }
+  void gather_gradients(std::size_t unit);
+  void gather_rest();
 
-  // The step: at once where the state is on the device; where it is below, just ahead of the next use of the unit.
+  // The step: at once where the state is on the device; where it is below, or gradients still come from other ranks,
+  // just ahead of the next use of the unit.
   struct PieceMemory {
     StateViews states;
     View param, grads;
@@ -304,10 +312,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void finish_update();
 
   // The step inside the backward pass (step_in_backward.cpp).
-  bool steps_in_backward() const { return options_.step_phase == StepPhase::in_backward; }
-  bool keeps_gradients(const UnitState& state) const;
-  bool gathers_gradients(const UnitState& state) const;
-  void judge(std::size_t unit, const Tensor& norm_partials);
+  bool steps_in_backward() const { return options_.step_phase == StepPhase::in_backward && !gathers_gradients(); }
+  bool keeps_gradients() const { return !steps_in_backward() || options_.accumulation > 1; }
   void begin_steps_in_backward();
   void when_reduced(std::size_t unit);
   void step_reduced();
@@ -330,7 +336,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::map<const Leaf*, UnitPlace> places_;
   std::map<std::string, PlacedWeight> slices_;
   std::vector<std::vector<UnitSlice>> slices_of_unit_;
-  std::vector<PieceRef> below_;         // all pieces below the device, in the order of the forward pass
+  std::vector<PieceRef> below_;  // all pieces that are stepped ahead of their use, in the order of the forward pass
   std::vector<std::size_t> below_end_;  // of each unit: what of `below_` is stepped before the unit is used
   std::size_t stepped_below_ = 0;       // of `below_`, in the current step; all of them when it is done
   std::vector<PieceRef> in_slots_;      // those of `below_` that pass through a slot, in the same order
@@ -352,8 +358,9 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::int64_t cache_bytes_ = 0, cached_bytes_ = 0;
   std::deque<Reduction> reductions_;
   std::vector<Leaving> leaving_;
-  std::int64_t sent_early_bytes_ = 0;  // for the next pass
-  std::vector<Span> visiting_;         // for the timeline: one within another
+  std::vector<std::size_t> to_gather_;  // units whose sums are reduced, but not sent to the other ranks
+  std::int64_t sent_early_bytes_ = 0;   // for the next pass
+  std::vector<Span> visiting_;          // for the timeline: one within another
 
   LossScale loss_scale_;
   Tensor loss_, norm_partials_, control_;
@@ -371,7 +378,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   double step_seconds_ = 0;              // below the device
   std::optional<Depths> next_depths_;
   std::int64_t micro_steps_ = 0;  // done of the current step
-  std::int64_t steps_ = 0;        // taken, skipped ones not counted
+  std::int64_t steps_ = 0;        // taken since load(), skipped ones not counted
 };
 
 }  // namespace zeepo

@@ -8,6 +8,14 @@
 #include "zeepo/zero/engine.h"
 
 namespace zeepo {
+namespace {
+
+// At stage 0 the sums of every third unit are gathered under the backward pass, the others' under the next forward
+// pass. The backward pass takes twice as long and then has twice as much to hide, reductions and a third of the gathers
+// against two thirds: in balance whatever the link. Evenly spread, for what is reduced first is used last.
+constexpr std::size_t kGatheredInBackward = 3;
+
+}  // namespace
 
 // Stages 0 and 1 keep a unit's gradients whole, and a rank alone has nothing to cut: the ops then write where the sum
 // will be. With accumulation the sum is fp32 and stands apart.
@@ -76,7 +84,8 @@ void Engine::reduce(std::size_t u) {
   }
   state.reduced = true;
   if (sums_locally() && !sum_locally(state)) return;
-  finish_reduction();  // one at a time on its way: the memory it holds is bounded
+  const Tensor scratch = scratch_on_its_way(state);  // the memory that reductions hold on their way is bounded
+  while (reductions_.size() > (scratch.defined() ? 1 : 0)) finish_reduction();
 
   Reduction reduction{};
   reduction.unit = u;
@@ -86,7 +95,8 @@ void Engine::reduce(std::size_t u) {
     reduction.reduced = reduction.pending;
   } else {
     const bool adds = adds_to_sum();
-    reduction.scratch = Tensor({state.whole.elements()}, options_.dtype, Kind::working);
+    reduction.scratch = scratch.defined() ? scratch.part(0, {state.whole.elements()})
+                                          : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
     if (adds || delays() || !state.grads.defined())
       reduction.reduced = Tensor({state.own.elements()}, adds ? DType::f32 : grads_dtype(), Kind::working);
     else
@@ -95,8 +105,21 @@ void Engine::reduce(std::size_t u) {
                                                  reduction.reduced.view(), label("gradients", u));
   }
   reductions_.push_back(std::move(reduction));
+  // Behind this unit's reduction, which the compute waits for.
+  if (!to_gather_.empty() && to_gather_.back() % kGatheredInBackward == 0) {
+    gather_gradients(to_gather_.back());
+    to_gather_.pop_back();
+  }
   const bool nothing_to_wait_for = steps_in_backward() && collectives_.alone();
   if (options_.prefetch_bytes == 0 || nothing_to_wait_for) finish_reduction();
+}
+
+// Memory that a reduction on its way can share with the next: they follow one another. None where gradients are not
+// reduced in place: one at a time is then on its way, for each would hold a unit's.
+Tensor Engine::scratch_on_its_way(const UnitState& state) const {
+  if (!reduces_in_place() || !state.grads.defined() || reductions_.empty()) return {};
+  const Tensor& scratch = reductions_.back().scratch;
+  return scratch.defined() && scratch.elements() >= state.whole.elements() ? scratch : Tensor();
 }
 
 // Sums of earlier micro-steps that live below the device come up to be added to.
@@ -141,18 +164,28 @@ void Engine::keep_reduced(Reduction& reduction) {
     });
   if (!last_micro_step()) return;
   measure(state, sum, state.own.begin);
-  // Stage 0 steps every weight on every rank: the other ranks' sums come under the backward pass too.
-  if (gathers_gradients(state))
-    state.grads_gathering =
-        collectives_.all_gather(sum.view(), state.grads.tensor.view(), label("gradients", reduction.unit));
+  if (gathers_gradients()) to_gather_.push_back(reduction.unit);
   when_reduced(reduction.unit);
+}
+
+// Stage 0 steps every weight on every rank, and needs the other ranks' sums.
+void Engine::gather_gradients(std::size_t u) {
+  UnitState& state = states_[u];
+  state.grads_gathering =
+      collectives_.all_gather(state.grads.of(state.own).view(), state.grads.tensor.view(), label("gradients", u));
+}
+
+// Under the next forward pass, in its order.
+void Engine::gather_rest() {
+  std::ranges::stable_sort(to_gather_, {}, [this](std::size_t u) { return below_end_[u]; });
+  for (const std::size_t u : std::exchange(to_gather_, {})) gather_gradients(u);
 }
 
 // Each piece's sum goes where the piece lives; or stays for its step, which comes next.
 void Engine::keep_in_pieces(UnitState& state, Reduction& reduction) {
   finish_leaving();
   for (auto& arriving : reduction.sum_arriving) lower_->wait(arriving, Place::host);
-  const bool kept = keeps_gradients(state);
+  const bool kept = keeps_gradients();
   if (!kept) state.fresh = reduction.reduced;
   for (auto& piece : state.pieces) {
     const auto of_piece = [&](const Tensor& own) {

@@ -27,8 +27,9 @@ void Engine::check_options() const {
     throw Error(
         "engine: a delayed update with {} micro-steps: gradients of one step are kept only; take one micro-step",
         options_.accumulation);
-  if (delays() && steps_in_backward()) throw Error("engine: a delayed update cannot be made in the same backward pass");
-  if (steps_in_backward() && (options_.clip > 0 || options_.dtype == DType::f16))
+  const bool in_backward = options_.step_phase == StepPhase::in_backward;
+  if (delays() && in_backward) throw Error("engine: a delayed update cannot be made in the same backward pass");
+  if (in_backward && (options_.clip > 0 || options_.dtype == DType::f16))
     throw Error("engine: clip {} in {}: steps in the backward pass cannot be clipped or scaled; step after it",
                 options_.clip, name_of(options_.dtype));
   if (!(options_.host_share >= 0 && options_.host_share <= 1))
@@ -67,12 +68,12 @@ void Engine::keep(UnitState& state, const Unit& unit, bool stays, Dealers& deal)
                   });
   if (!state.trained) return;
   const bool below = !options_.placement.optimizer.on_device() || (steps_on_device() && state.params_block.defined());
-  state.stepped = options_.stage == 0 && !below && !shards_params() ? state.whole : state.own;
+  state.stepped = steps_whole() ? state.whole : state.own;
   if (below)
     keep_pieces(state, deal.optimizer);
   else
     keep_on_device(state);
-  if ((!below || steps_on_device()) && keeps_gradients(state)) keep_gradients(state);
+  if ((!below || steps_on_device()) && keeps_gradients()) keep_gradients(state);
   if (sums_locally()) state.local_sum = zeros(state.whole, DType::f32, Kind::grads);
 }
 
@@ -106,7 +107,7 @@ void Engine::keep_pieces(UnitState& state, Dealer& deal) {
     const std::size_t grads_bytes = static_cast<std::size_t>(end - begin) * size_of(grads_dtype());
     if (piece.place == Place::device) {
       piece.device = zeros({0, static_cast<std::int64_t>(bytes / 2)}, DType::i16, Kind::optimizer).tensor;
-      if (!steps_on_device() && keeps_gradients(state))
+      if (!steps_on_device() && keeps_gradients())
         piece.device_grads = zeros({begin, end}, grads_dtype(), Kind::grads).tensor;
     } else {
       piece.block = lower_->at(piece.place).allocate(bytes, Kind::optimizer);
@@ -133,9 +134,11 @@ void Engine::order_pieces(const std::vector<bool>& visited) {
   for (std::size_t i = 0; i < below_.size(); ++i) below_end_[below_[i].unit] = i + 1;
 }
 
-// Whether the piece is stepped away from where its state, or its weights, live.
+// Whether the piece is stepped ahead of its use: away from where its state, or its weights, live, or with gradients
+// that come under the next forward pass. A delayed update has its own time for these.
 bool Engine::is_below(const UnitState& state, const StatePiece& piece) const {
-  return piece.place != Place::device || (steps_on_device() && state.params_block.defined());
+  return piece.place != Place::device || (steps_on_device() && state.params_block.defined()) ||
+         (gathers_gradients() && !delays());
 }
 
 // Its state and its weights are within the host's reach, or the device's. Gradients that are used up inside a backward

@@ -30,7 +30,8 @@ StepResult Engine::step(double lr) {
   turn_to_next_depths();
   collectives_.all_reduce(loss_.view(), {"loss", 0});
   compute_norm();
-  if (!steps_in_backward()) ++steps_;
+  gather_rest();
+  ++steps_;
   lr_ = lr;
   const bool below = !below_.empty();
   if (!steps_in_backward())
@@ -46,13 +47,14 @@ StepResult Engine::step(double lr) {
   };
   for (std::size_t u = 0; u < states_.size(); ++u) {
     if (!steps_in_backward() && !delayed) {
-      collectives_.wait(states_[u].grads_gathering);
       step_on_device(u);
       if (!steps_below(u)) regather(u);
     }
     if (!below) fetch_early(u);  // on its way while later units are stepped
   }
   take_control();
+  if (host_control_[2] != 0)  // skipped: no step waits for sums that the next gradients are written over
+    for (auto& state : states_) collectives_.wait(state.grads_gathering);
   if (delayed) delay_update();
   if (below) {
     if (!steps_in_backward()) begin_steps_below();
@@ -90,6 +92,9 @@ void Engine::take_control() { std::ranges::copy(control_.to_floats(), host_contr
 // Neighbours that decay alike are stepped together, the padding between them too: it is zero and stays so.
 void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, const PieceMemory& memory,
                         ConstView control) {
+  collectives_.wait(states_[u].grads_gathering);
+  buffered_ = {};                                                         // those are of the weights before
+  const std::int64_t number = steps_in_backward() ? steps_ + 1 : steps_;  // step() counts it after the pass
   const auto& parameters = plan_.units[u].parameters;
   const auto decays = [&](const Parameter& p) { return options_.decay == Decay::all || p.shape().rank() >= 2; };
   std::size_t first = 0;
@@ -112,7 +117,7 @@ void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, con
                  .states = states.moments,
                  .weight_decay = decays(parameter) ? options_.optimizer.weight_decay : 0,
                  .first = states_[u].first_weight + range.begin},
-                control, steps_, lr_);
+                control, number, lr_);
   }
 }
 

@@ -1,6 +1,6 @@
-// The engine's step of what lives below the device: on the host or through the device, piece by piece in the order of
-// the next forward pass and just ahead of it. What passes through buffers is read ahead of its step and written behind
-// it. Where the device steps, the host may step its part beside it.
+// The engine's step of what lives below the device, on the host or through the device, and of what waits for sums from
+// other ranks: piece by piece in the order of the next forward pass and just ahead of it. What passes through buffers is
+// read ahead of its step and written behind it. Where the device steps, the host may step its part beside it.
 #include <algorithm>
 #include <chrono>
 
@@ -121,9 +121,10 @@ void Engine::step_below(std::size_t end) {
   }
 }
 
-// One unit further than the visit needs: what its step sends to the device travels under this visit's compute.
+// One unit further than the visit needs: what its step sends to the device travels under this visit's compute. Sums
+// from other ranks travel under it as well, and may not be there.
 void Engine::step_ahead(const std::vector<std::size_t>& now) {
-  if (now.empty() || options_.prefetch_bytes == 0) return;
+  if (now.empty() || options_.prefetch_bytes == 0 || gathers_gradients()) return;
   std::size_t end = 0;
   for (const std::size_t u : now) end = std::max(end, below_end_[u]);
   if (end < below_.size()) step_below(below_end_[below_[end].unit]);
@@ -137,7 +138,7 @@ void Engine::step_piece_below(const PieceRef& ref) {
   const bool in_slot = parts.bytes > 0;
   const std::int64_t n = used_slots_;
   const PieceMemory memory = memory_below(ref, parts, in_slot ? slots_->use(n) : nullptr);
-  if (steps_on_device()) {
+  if (steps_on_device() || piece.place == Place::device) {
     const Span span(timeline_, TimelineRow::compute, "step", about({}, ref.unit));
     step_piece(Device::current().compute, ref.unit, piece.extent, memory, control_on_device(ref.unit));
   } else {

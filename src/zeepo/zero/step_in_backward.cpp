@@ -9,22 +9,11 @@
 
 namespace zeepo {
 
-// Gradients of one micro-step go from their reduction into the step. Stage 0 steps what all ranks have reduced, and
-// needs memory for that.
-bool Engine::keeps_gradients(const UnitState& state) const {
-  return !steps_in_backward() || options_.accumulation > 1 || gathers_gradients(state);
-}
-
-bool Engine::gathers_gradients(const UnitState& state) const {
-  return state.stepped == state.whole && !collectives_.alone();
-}
-
-// The step's number and rate hold from now on.
+// The step's rate holds from now on.
 void Engine::begin_steps_in_backward() {
   if (!expected_rate_)
     throw Error("engine: steps in the backward pass need the learning rate before it: call expect_rate()");
   lr_ = *expected_rate_;
-  ++steps_;
   for (auto& state : states_)
     for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
   may_step_.assign(states_.size(), false);
@@ -33,23 +22,17 @@ void Engine::begin_steps_in_backward() {
   read_ahead();
 }
 
-// A unit whose gradients must travel first waits until the next unit's are reduced.
+// A unit whose gradients must travel first waits until the next unit's are reduced. Only what is finite is stepped.
 void Engine::when_reduced(std::size_t u) {
   if (!steps_in_backward()) return;
   const UnitState& state = states_[u];
   to_step_.push_back(u);
-  if (gathers_gradients(state)) return;
-  const std::int64_t blocks = norm_partials_.elements() / collectives_.size();
-  judge(u, norm_partials_.part(collectives_.rank() * blocks + state.first_norm_block,
-                               {norm_blocks(state.own.elements())}));
-  if (leaving_.empty()) step_reduced();
-}
-
-// Whether what this rank steps of the unit is finite.
-void Engine::judge(std::size_t u, const Tensor& norm_partials) {
-  const std::int64_t size = control_.elements();
+  const std::int64_t blocks = norm_partials_.elements() / collectives_.size(), size = control_.elements();
+  const Tensor partials =
+      norm_partials_.part(collectives_.rank() * blocks + state.first_norm_block, {norm_blocks(state.own.elements())});
   const Tensor control = unit_controls_.part(static_cast<std::int64_t>(u) * size, {size});
-  launch([&](auto& s) { finish_norm(s, norm_partials.view(), 1, 0, control.view()); });
+  launch([&](auto& s) { finish_norm(s, partials.view(), 1, 0, control.view()); });
+  if (leaving_.empty()) step_reduced();
 }
 
 void Engine::step_reduced() {
@@ -57,12 +40,6 @@ void Engine::step_reduced() {
   finish_leaving();
   for (const std::size_t u : std::exchange(to_step_, {})) {
     UnitState& state = states_[u];
-    collectives_.wait(state.grads_gathering);
-    if (gathers_gradients(state)) {  // every rank steps all of it, so all judge all of it
-      const Tensor partials({norm_blocks(state.whole.elements())}, DType::f32, Kind::working);
-      launch([&](auto& s) { sum_squares(s, state.grads.tensor.view(), partials.view()); });
-      judge(u, partials);
-    }
     step_on_device(u);
     may_step_[u] = true;
     if (steps_below(u)) continue;

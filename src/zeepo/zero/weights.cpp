@@ -52,8 +52,12 @@ void Engine::load(const WeightSource& source) {
   drop_cache();
   forget_read_ahead();
   buffered_ = {};
+  steps_ = 0;
   if (!Device::current().compute.dry()) {
     HostWeights host;
+    for (auto& state : states_)
+      for (auto& piece : state.pieces)
+        if (piece.device.defined()) launch([&](auto& s) { fill(s, piece.device.view(), 0); });
     for (std::size_t u = 0; u < states_.size(); ++u) load_unit(u, source, host);
   }
   if (collectives_.alone()) return;
@@ -230,7 +234,8 @@ void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32, 
   if (!holds_param && param_on_device) {
     param = on_host(state.params.of(range).view());
   } else if (!holds_param) {
-    const Extent chunk{range.begin - (range.begin - state.own.begin) % options_.piece_elements, range.end};
+    const std::int64_t begin = range.begin - (range.begin - state.own.begin) % options_.piece_elements;
+    const Extent chunk{begin, std::min(begin + options_.piece_elements, state.own.end)};
     const std::size_t offset = params_offset(state, range);
     param = {state.params_place == Place::host
                  ? state.params_block.data() + offset
@@ -246,7 +251,7 @@ void Engine::read_exact(std::size_t u, const Extent& range, const Tensor& fp32, 
 
 // A part of a block in files in one of the buffers. What was last read stays: small weights side by side are read once.
 std::byte* Engine::buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes) {
-  const Buffered wanted{&block, offset, bytes, steps_};
+  const Buffered wanted{&block, offset, bytes};
   if (buffered_[buffer] != wanted) {
     Completion done = lower_->read(block, offset, weight_buffers_[buffer].data(), bytes, {"weights"});
     done.wait();
