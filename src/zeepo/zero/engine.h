@@ -284,7 +284,9 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void turn_to_next_depths();
   void compute_norm();
   void take_control();
-  void step_piece(Stream& stream, std::size_t unit, const Extent& extent, const PieceMemory& memory, ConstView control);
+  void before_step(std::size_t unit);
+  void step_piece(Stream& stream, std::size_t unit, const Extent& extent, const PieceMemory& memory,
+                  ConstView control) const;
   void step_on_device(std::size_t unit);
   PieceMemory on_device(const UnitState& state, const StatePiece& piece) const;
   View gradients_of(const UnitState& state, const Extent& extent) const;

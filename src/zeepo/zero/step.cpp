@@ -89,11 +89,16 @@ StepResult Engine::step(double lr) {
 
 void Engine::take_control() { std::ranges::copy(control_.to_floats(), host_control_.begin()); }
 
-// Neighbours that decay alike are stepped together, the padding between them too: it is zero and stays so.
-void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, const PieceMemory& memory,
-                        ConstView control) {
+// On the rank's own thread, ahead of every piece's step.
+void Engine::before_step(std::size_t u) {
   collectives_.wait(states_[u].grads_gathering);
-  buffered_ = {};                                                         // those are of the weights before
+  buffered_ = {};  // those are of the weights before
+}
+
+// Neighbours that decay alike are stepped together, the padding between them too: it is zero and stays so. The thread
+// of the HostStepper calls it too: it changes nothing of the engine.
+void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, const PieceMemory& memory,
+                        ConstView control) const {
   const std::int64_t number = steps_in_backward() ? steps_ + 1 : steps_;  // step() counts it after the pass
   const auto& parameters = plan_.units[u].parameters;
   const auto decays = [&](const Parameter& p) { return options_.decay == Decay::all || p.shape().rank() >= 2; };
@@ -125,6 +130,7 @@ void Engine::step_on_device(std::size_t u) {
   UnitState& state = states_[u];
   for (auto& piece : state.pieces) {
     if (is_below(state, piece)) continue;
+    before_step(u);
     const Span span(timeline_, TimelineRow::compute, "step", about({}, u));
     PieceMemory memory = on_device(state, piece);
     memory.grads = piece.device_grads.defined() ? piece.device_grads.view() : gradients_of(state, piece.extent);

@@ -1,6 +1,6 @@
 // The engine's step of what lives below the device, on the host or through the device, and of what waits for sums from
-// other ranks: piece by piece in the order of the next forward pass and just ahead of it. What passes through buffers is
-// read ahead of its step and written behind it. Where the device steps, the host may step its part beside it.
+// other ranks: piece by piece in the order of the next forward pass and just ahead of it. What passes through buffers
+// is read ahead of its step and written behind it. Where the device steps, the host may step its part beside it.
 #include <algorithm>
 #include <chrono>
 
@@ -59,6 +59,7 @@ void Engine::begin_steps_below() {
 // All of the host's pieces are given out at once, when the step's control is known: it works on while the rank's thread
 // gives work to the device. A unit's first use waits for its weights.
 void Engine::step_on_host(const PieceRef& ref) {
+  before_step(ref.unit);
   UnitState& state = states_[ref.unit];
   StatePiece& piece = state.pieces[ref.piece];
   const std::int64_t elements = piece.extent.elements();
@@ -134,6 +135,7 @@ void Engine::step_piece_below(const PieceRef& ref) {
   UnitState& state = states_[ref.unit];
   StatePiece& piece = state.pieces[ref.piece];
   if (piece.host_steps) return;  // under way since the step began
+  before_step(ref.unit);
   const SlotParts parts = parts_in_slot(ref);
   const bool in_slot = parts.bytes > 0;
   const std::int64_t n = used_slots_;
