@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "zeepo/base/error.h"
-#include "zeepo/base/pace.h"
 #include "zeepo/io/throttled/throttled_engine.h"
 
 namespace zeepo {
@@ -26,8 +25,8 @@ class LowerTiers::Lane {
     TimelineRow copies, files;
   };
   // No staging: for copies alone.
-  Lane(LowerTiers& tiers, std::size_t staging_bytes, const Rows& rows)
-      : pace_(tiers.options_.link_bytes_per_second), timeline_(tiers.options_.timeline), rows_(rows) {
+  Lane(LowerTiers& tiers, Pace& pace, std::size_t staging_bytes, const Rows& rows)
+      : pace_(pace), timeline_(tiers.options_.timeline), rows_(rows) {
     dispatch(tiers.compute_, [&](auto& s) { device_ = make_copy_lane(s); });
     if (!tiers.nvme_ || staging_bytes == 0) return;
     for (auto& buffer : buffers_) buffer = tiers.host_->allocate(staging_bytes, Kind::working);
@@ -41,9 +40,9 @@ class LowerTiers::Lane {
 
   void copy(const void* from, void* to, std::size_t bytes, const About& about) {
     const Span span(timeline_, rows_.copies, "copy", about);
-    pace_.start();
+    const auto start = Pace::Clock::now();
     device_->copy(from, to, bytes);
-    pace_.take(bytes);
+    pace_.take(bytes, start);
   }
 
   void read(SwapFile& file, std::size_t offset, std::byte* device, std::size_t bytes, const About& about) {
@@ -100,7 +99,7 @@ class LowerTiers::Lane {
     moved_ = end;
   }
 
-  Pace pace_;
+  Pace& pace_;
   std::unique_ptr<CopyLane> device_;
   Timeline* timeline_;
   Rows rows_;
@@ -109,7 +108,12 @@ class LowerTiers::Lane {
 };
 
 LowerTiers::LowerTiers(const Options& options, Stream& compute, Stream& host_stream)
-    : options_(options), compute_(compute), host_stream_(host_stream), dry_(compute.dry()) {
+    : options_(options),
+      compute_(compute),
+      host_stream_(host_stream),
+      dry_(compute.dry()),
+      up_pace_(options.link_bytes_per_second),
+      down_pace_(options.link_bytes_per_second) {
   const auto budget = [&](std::int64_t bytes) { return dry_ ? kBoundless : static_cast<std::size_t>(bytes); };
   if (dry_) host_ = std::make_unique<ArenaTier>("host", kBoundless, ArenaTier::Backing::none, kHostAlignment);
   dispatch(compute, [&](auto& s) {
@@ -126,14 +130,14 @@ LowerTiers::LowerTiers(const Options& options, Stream& compute, Stream& host_str
     nvme_ = std::make_unique<SwapTier>("nvme", budget(options.nvme_bytes), file_.get());
   }
   const auto staging_bytes = whole_pages(static_cast<std::size_t>(options.staging_bytes));
-  up_lane_ =
-      std::make_unique<Lane>(*this, staging_bytes, Lane::Rows{TimelineRow::to_device, TimelineRow::reads_for_device});
-  down_lane_ =
-      std::make_unique<Lane>(*this, staging_bytes, Lane::Rows{TimelineRow::to_host, TimelineRow::writes_from_device});
-  up_aside_lane_ =
-      std::make_unique<Lane>(*this, 0, Lane::Rows{TimelineRow::to_device_aside, TimelineRow::reads_for_device});
-  down_aside_lane_ =
-      std::make_unique<Lane>(*this, 0, Lane::Rows{TimelineRow::to_host_aside, TimelineRow::writes_from_device});
+  up_lane_ = std::make_unique<Lane>(*this, up_pace_, staging_bytes,
+                                    Lane::Rows{TimelineRow::to_device, TimelineRow::reads_for_device});
+  down_lane_ = std::make_unique<Lane>(*this, down_pace_, staging_bytes,
+                                      Lane::Rows{TimelineRow::to_host, TimelineRow::writes_from_device});
+  up_aside_lane_ = std::make_unique<Lane>(*this, up_pace_, 0,
+                                          Lane::Rows{TimelineRow::to_device_aside, TimelineRow::reads_for_device});
+  down_aside_lane_ = std::make_unique<Lane>(*this, down_pace_, 0,
+                                            Lane::Rows{TimelineRow::to_host_aside, TimelineRow::writes_from_device});
 }
 
 LowerTiers::~LowerTiers() = default;

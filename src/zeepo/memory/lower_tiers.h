@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/base/pace.h"
 #include "zeepo/base/timeline.h"
 #include "zeepo/device/copy_lane.h"
 #include "zeepo/device/stream.h"
@@ -102,6 +103,7 @@ class LowerTiers {
   Stream& compute_;
   Stream& host_stream_;
   bool dry_;
+  Pace up_pace_, down_pace_;
   std::unique_ptr<ArenaTier> host_;
   std::unique_ptr<IoEngine> engine_, slow_engine_;
   std::unique_ptr<SwapFile> file_;
@@ -110,8 +112,8 @@ class LowerTiers {
   std::array<double, kPlaces.size()> stalled_seconds_{};
   LinkBytes carried_;
   std::unique_ptr<Lane> up_lane_, down_lane_, up_aside_lane_, down_aside_lane_;
-  // Last: their jobs use what stands above, and those of a later one wait for those of an earlier one. Made when first
-  // used.
+  // Last: their jobs use what stands above, and those of a later one wait for those of an earlier one; but the two
+  // aside wait for each other's and for work of who asked, who drains before this goes. Made when first used.
   std::unique_ptr<Worker> writer_, down_, reader_, up_, down_aside_, up_aside_;
 };
 
