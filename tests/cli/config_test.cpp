@@ -163,6 +163,18 @@ TEST(Shares, OfTheStepThatMakeNoSenseAreNamed) {
   const auto finished = train({"--step-below", "0.5", "--clip", "0"});
   EXPECT_EQ(finished.code, 2) << finished.err;
   EXPECT_TRUE(names(finished.err, "--step-below 0.5", "--clip 0"));
+  for (const std::vector<std::string>& where :
+       {std::vector<std::string>{}, {"--offload-optimizer", "nvme", "--nvme-path", "."}}) {
+    std::vector<std::string> options{"--step-below", "0.5"};
+    options.insert(options.end(), where.begin(), where.end());
+    const auto refused = train(options);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_TRUE(names(refused.err, "--step-below 0.5", "--offload-optimizer host"));
+  }
+  const auto in_files =
+      train({"--step-below", "0.5", "--offload-optimizer", "host", "--offload-param", "nvme", "--nvme-path", "."});
+  EXPECT_EQ(in_files.code, 2) << in_files.err;
+  EXPECT_TRUE(names(in_files.err, "--step-below 0.5", "--offload-param"));
 }
 
 TEST(Shares, ThatMakeNoSenseAreNamed) {

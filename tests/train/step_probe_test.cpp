@@ -48,6 +48,20 @@ TEST(BalancedShare, GivesAllToAHostThatIsFasterThanItsGradientsCome) {
   EXPECT_EQ(balanced_share({1e9, 1e12}, kBf16), 1);
 }
 
+// fp32 moments of fp32 weights are as many bytes as gradients and weights; smaller states are fewer.
+TEST(HostShare, IsNoneWhereItSavesTheLinkNothing) {
+  std::vector<StepWork> works(4);
+  works[1].optimizer.moments = MomentType::eight_bit;
+  works[2].optimizer = {.type = OptimizerType::sgd, .momentum = 0.9f};
+  works[3] = {.dtype = DType::bf16, .grads = DType::f32, .optimizer = works[1].optimizer};
+  for (const StepWork& work : works)
+    for (const double link : {1.1e10, 3.5e10})
+      for (const double host : {3.5e9, 6e9}) {
+        EXPECT_EQ(balanced_share({link, host}, work), 0) << link << " " << host;
+        EXPECT_EQ(host_share({link, host}, work, 0.3, 3e9), 0) << link << " " << host;
+      }
+}
+
 TEST(HostShare, TakesAsLongAsWhatIsLeftOfTheWait) {
   constexpr double kElements = 7.6e9;
   const StepRates rates{3.4e10, 3.5e9};

@@ -282,9 +282,15 @@ TEST_F(HostBesideDevice, WhatCannotBeMixedIsAnError) {
   run = mixed(base(1, DType::f32, 1), 0.5);
   run.options.host_pieces_under_way = 0;
   EXPECT_TRUE(names(error_text([&] { made(run); }), "0 pieces"));
-  run = mixed(base(1, DType::f32, 1), 0.5);
-  run.depths = {{1 << 20, 2, 0.4}};
-  EXPECT_TRUE(names(error_text([&] { train_ranks<Wide>(run); }), "0.4"));
+  // The device has slots for what the first share leaves it.
+  for (const double other : {0.4, 0.6}) {
+    run = mixed(base(1, DType::f32, 1), 0.5);
+    run.depths = {{1 << 20, 2, other}};
+    EXPECT_TRUE(names(error_text([&] { train_ranks<Wide>(run); }), fmt::format("{}", other), "0.5"));
+  }
+  run = mixed(base(1, DType::f32, 1), 0);
+  run.depths = {{1 << 20, 2, -0.4}};
+  EXPECT_TRUE(names(error_text([&] { train_ranks<Wide>(run); }), "-0.4"));
 }
 
 }  // namespace

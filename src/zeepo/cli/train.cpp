@@ -179,7 +179,7 @@ void add_offload_options(CLI::App& command, Texts& texts) {
       .add_option(
           "--step-below", texts.step_below,
           "What steps the optimizer's state in host memory: host, device, or the share that the host steps; auto: "
-          "the host on the CPU, on a GPU what is measured to be fastest")
+          "the host on the CPU; the GPU, and in runs of 12 steps and more as much by the host as is measured to help")
       ->capture_default_str();
   command
       .add_option("--offload-activations", texts.offload_activations,

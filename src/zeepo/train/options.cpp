@@ -83,12 +83,24 @@ void check(const TrainOptions& options) {
   if (!options.host_step_share) return;
   const double share = *options.host_step_share;
   if (!(share >= 0 && share <= 1)) throw UsageError("train: --step-below {}: must be a share from 0 to 1", share);
-  const bool beside_device = share > 0 && (share < 1 || options.backend == Backend::cuda);
-  if (beside_device && (options.delayed_update || step_phase(options) == StepPhase::in_backward))
+  if (share == 0 || (share == 1 && options.backend != Backend::cuda)) return;
+  const std::string named = share == 1 ? "host" : fmt::format("{}", share);
+  if (options.delayed_update || step_phase(options) == StepPhase::in_backward)
     throw UsageError(
         "train: --step-below {}: with {} the device steps inside the backward pass; leave it out, or use --step-below "
         "device",
-        share, options.delayed_update ? "--delayed-update" : "--clip 0");
+        named, options.delayed_update ? "--delayed-update" : "--clip 0");
+  if (options.choose.any()) return;  // of where states live
+  if (options.placement.optimizer.host == 0)
+    throw UsageError(
+        "train: --step-below {}: the host steps what is in its memory, and no optimizer state is: use "
+        "--offload-optimizer host, or leave it out",
+        named);
+  if (options.placement.params.nvme >= 1)
+    throw UsageError(
+        "train: --step-below {}: parameters in files are stepped by the device: use --offload-param host or none, or "
+        "leave it out",
+        named);
 }
 
 }  // namespace zeepo

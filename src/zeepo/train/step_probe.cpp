@@ -39,14 +39,18 @@ double rate_of(Clock::time_point start, double amount, const F& f) {
   return done / std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// Bytes of a piece that the host steps.
+struct Sizes {
+  explicit Sizes(const StepWork& work)
+      : state(layout_of(work).bytes(kPiece)),
+        grads(static_cast<std::size_t>(kPiece) * size_of(work.grads)),
+        piece(state + grads + static_cast<std::size_t>(kPiece) * size_of(work.dtype)) {}
+  std::size_t state, grads, piece;
+};
+
 // Memory for it, all of it where the run's will be.
 struct Room {
-  Room(Stream& compute, const StepWork& work) {
-    const auto bytes = static_cast<std::size_t>(kPiece);
-    state_bytes = layout_of(work).bytes(kPiece);
-    grads_bytes = bytes * size_of(work.grads);
-    piece_bytes = state_bytes + grads_bytes + bytes * size_of(work.dtype);
-    stepped = host_memory("host", kPieces * piece_bytes);
+  Room(Stream& compute, const StepWork& work) : sizes(work), stepped(host_memory("host", kPieces * sizes.piece)) {
     dispatch(compute, [&](auto& s) {
       copied = transfer_memory(s, "host", 2 * kCopyBytes);
       device = device_memory(s, "device", 2 * kCopyBytes);
@@ -54,9 +58,9 @@ struct Room {
       down = make_copy_lane(s);
     });
   }
-  std::size_t state_bytes, grads_bytes, piece_bytes;
-  MemoryRange copied, device;  // the host's is pinned, ...
-  MemoryRange stepped;         // ... which makes no difference to who steps
+  Sizes sizes;
+  MemoryRange stepped;         // not pinned, which makes no difference to who steps
+  MemoryRange copied, device;  // of the host, pinned; and of the device
   std::unique_ptr<CopyLane> up, down;
 };
 
@@ -65,12 +69,12 @@ class HostWork {
   HostWork(const Room& room, const StepWork& work, int threads)
       : room_(room), work_(work), pool_(host_step_threads(threads)), stream_(pool_) {
     pool_.run(kPieces, [&](std::int64_t i) {  // brings the pages into being
-      std::memset(room.stepped.data() + static_cast<std::size_t>(i) * room.piece_bytes, 0, room.piece_bytes);
+      std::memset(room.stepped.data() + static_cast<std::size_t>(i) * room.sizes.piece, 0, room.sizes.piece);
     });
   }
   void step_piece() {
-    std::byte* state = room_.stepped.data() + static_cast<std::size_t>(next_++ % kPieces) * room_.piece_bytes;
-    std::byte *grads = state + room_.state_bytes, *param = grads + room_.grads_bytes;
+    std::byte* state = room_.stepped.data() + static_cast<std::size_t>(next_++ % kPieces) * room_.sizes.piece;
+    std::byte *grads = state + room_.sizes.state, *param = grads + room_.sizes.grads;
     const StateViews states = layout_of(work_).views(state, kPiece);
     step(stream_, work_.optimizer,
          {.weights = {{param, work_.dtype, {kPiece}}, states.low},
@@ -98,6 +102,10 @@ double StepWork::through_device() const {
 
 double StepWork::to_host() const {
   return static_cast<double>(size_of(grads)) + (params_on_device ? static_cast<double>(size_of(dtype)) : 0.0);
+}
+
+std::int64_t probe_bytes(const StepWork& work) {
+  return kPieces * static_cast<std::int64_t>(Sizes(work).piece) + static_cast<std::int64_t>(2 * kCopyBytes);
 }
 
 StepRates measure_step_rates(Communicator& communicator, Stream& compute, int threads, const StepWork& work) {
@@ -133,6 +141,7 @@ StepRates measure_step_rates(Communicator& communicator, Stream& compute, int th
 
 double host_share(const StepRates& rates, const StepWork& work, double waited_seconds, double elements) {
   const double saved_bytes = work.through_device() - work.to_host();
+  if (saved_bytes <= 0) return 0;
   const double seconds = 1 / rates.host_elements_per_second + saved_bytes / rates.link_bytes_per_second;
   return std::min(balanced_share(rates, work), std::max(0.0, waited_seconds) / (elements * seconds));
 }
@@ -141,8 +150,8 @@ double balanced_share(const StepRates& rates, const StepWork& work) {
   const double host = 1 / rates.host_elements_per_second;
   const double device = work.through_device() / rates.link_bytes_per_second;
   const double to_host = work.to_host() / rates.link_bytes_per_second;
-  const double share = device / (host + device - to_host);
-  return share >= 0 && share <= 1 ? share : 1;  // the link is behind even with gradients and weights alone
+  if (device <= to_host) return 0;
+  return std::min(1.0, device / (host + device - to_host));  // 1: the link is behind with gradients and weights alone
 }
 
 }  // namespace zeepo

@@ -30,10 +30,13 @@ struct StepWork {
   double to_host() const;
 };
 
+// Of host memory, that measuring takes for the time being.
+std::int64_t probe_bytes(const StepWork& work);
 // `compute` is the device's stream; the host steps on as many threads as a HostStepper takes of `threads`.
 StepRates measure_step_rates(Communicator& communicator, Stream& compute, int threads, const StepWork& work);
 
 // The part of the elements that the host must step so that it ends when the link does, where nothing else takes time.
+// None where its gradients and weights are as many bytes as the state.
 double balanced_share(const StepRates& rates, const StepWork& work);
 // The same where compute hides most of it: steps have waited so long while the device stepped all `elements`. What is
 // left of that when the host steps its part is as long as that part takes.

@@ -2,9 +2,11 @@
 // its first steps, and said in its plan.
 #include <cmath>
 
+#include "zeepo/base/machine.h"
 #include "zeepo/base/size.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/train/trainer.h"
+#include "zeepo/zero/agreement.h"
 
 namespace zeepo {
 
@@ -14,6 +16,18 @@ bool Trainer::tunes_host_share() const {
          options_.steps >= kLeastSteps && options_.placement.optimizer.host > 0 &&
          !options_.placement.optimizer.in_files() && !options_.placement.params.in_files() &&
          step_phase(options_) == StepPhase::after_backward && !options_.delayed_update;
+}
+
+bool Trainer::has_room_to_probe(const Plan& plan) const {
+  const PlaceBytes budgets = this->budgets(plan);
+  bool fits = free_memory_bytes() / communicator_.local_size() >= probe_bytes(step_work());
+  for (std::size_t i = 0; i < kPlaces.size(); ++i) fits = fits && plan.bytes[i] <= budgets[i];
+  for (const auto& text : gather_texts(communicator_, fits ? "fits" : "")) fits = fits && !text.empty();
+  return fits;
+}
+
+bool Trainer::host_may_step() const {
+  return options_.placement.optimizer.host > 0 && options_.placement.params.nvme < 1;
 }
 
 StepWork Trainer::step_work() const {
@@ -29,7 +43,10 @@ void Trainer::probe_steps() {
   const auto compute = make_cuda_stream(place_.gpu);
   step_rates_ = measure_step_rates(communicator_, *compute,
                                    choose_threads(options_.threads, communicator_.local_size()), step_work());
-  range_.host_shares = {0, balanced_share(*step_rates_, step_work())};
+  if (options_.link_bytes_per_second > 0)
+    step_rates_->link_bytes_per_second = std::min(step_rates_->link_bytes_per_second, options_.link_bytes_per_second);
+  range_.host_shares = {0};
+  if (const double most = balanced_share(*step_rates_, step_work()); most > 0) range_.host_shares.push_back(most);
 }
 
 void Trainer::propose_host_share(Tuner& tuner, const Engine& engine, double waited_seconds) const {
@@ -41,7 +58,8 @@ void Trainer::propose_host_share(Tuner& tuner, const Engine& engine, double wait
 
 nlohmann::ordered_json Trainer::step_below_json() const {
   const EngineOptions options = engine_options();
-  nlohmann::ordered_json json{{"host_share", options.step_below_on == StepSide::host ? 1 : options.host_share}};
+  const double beside_device = host_may_step() ? options.host_share : 0;
+  nlohmann::ordered_json json{{"host_share", options.step_below_on == StepSide::host ? 1 : beside_device}};
   if (!step_rates_) return json;
   json["host_share_at_most"] = range_.host_shares.back();
   json["link_bytes_per_second"] = step_rates_->link_bytes_per_second;
@@ -59,8 +77,9 @@ std::string Trainer::step_below_text() const {
         "way between them, {:.2f}e9 weights/s stepped by the host meanwhile",
         100 * range_.host_shares.back(), format_size(std::llround(step_rates_->link_bytes_per_second)),
         step_rates_->host_elements_per_second / 1e9);
-  if (options.host_share > 0)
-    return fmt::format("what lives below the device is stepped there, {:.0f}% by the host", 100 * options.host_share);
+  if (options.host_share > 0 && host_may_step())
+    return fmt::format("what lives below the device is stepped there, {:.0f}% of what is in host memory by the host",
+                       100 * options.host_share);
   const char* when = options.step_phase == StepPhase::in_backward ? ", inside the backward pass"
                      : options_.delayed_update                    ? ", under the next step's passes"
                                                                   : "";

@@ -131,6 +131,9 @@ void Trainer::check_ranks() const {
   const auto rates = fmt::format(
       "schedule {}, warmup {} {} from {}, lr {} to {} at {}", static_cast<int>(schedule.type), schedule.warmup,
       static_cast<int>(schedule.warmup_shape), schedule.lr_start, schedule.lr, schedule.lr_end, schedule.end);
+  const char* step_side = !options_.host_step_share                          ? "auto"
+                          : engine_options().step_below_on == StepSide::host ? "host"
+                                                                             : "device, or a share of the host";
   const LossScale::Options& scale = options_.loss_scale;
   const auto scaling = fmt::format("{} {}, at least {}, patience {}, hysteresis {}", scale.fixed ? "fixed" : "dynamic",
                                    scale.initial, scale.least, scale.patience, scale.hysteresis);
@@ -152,7 +155,7 @@ void Trainer::check_ranks() const {
                                   {"where states live", flags_of(arrangement())},
                                   {"--placement", text(options_.choose.any())},
                                   {"--no-tune", text(!options_.tune.prefetch && !options_.tune.pieces)},
-                                  {"--step-below auto", text(!options_.host_step_share)},
+                                  {"--step-below", step_side},
                                   {"--blocks-per-unit", text(options_.blocks_per_unit)},
                                   {"--tile-linear", text(options_.linear_tiles)},
                                   {"--matmul-dtype", options_.products == Products::fp8 ? "fp8" : "same"},
@@ -206,6 +209,10 @@ void Trainer::run() {
   if (!options_.from_scratch) files.emplace(options_.model);
   if (options_.backend == Backend::cuda) place_ = find_gpu(communicator_);
   Plan plan = options_.choose.any() ? choose_placement() : plan_memory();
+  if (tunes_host_share() && !has_room_to_probe(plan)) {
+    options_.tune.host_share = false;
+    plan = plan_memory();
+  }
   probe_steps();
   plan_tuning(plan);
   fill_device(plan);
@@ -245,6 +252,7 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
   }
 
   StepReport last{};
+  bool skipped = false;
   {
     Progress progress(options_.steps);
     for (std::int64_t step = 1; step <= options_.steps; ++step) {
@@ -262,7 +270,9 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
       last_step_carried_ = session.lower().carried() - carried;
       log.write(to_json(last));
       if (speaks() && (step % options_.print_every == 0 || step == options_.steps)) progress.step(last);
-      if (tuner && !tuner->settled()) tune(engine, *tuner, last, progress, log);
+      // After a step that was skipped the next one waits for no update: neither tells how long steps take.
+      const bool after_skip = std::exchange(skipped, last.result.skipped);
+      if (tuner && !tuner->settled() && !after_skip && !skipped) tune(engine, *tuner, last, progress, log);
     }
   }
   if (!std::isfinite(last.result.loss))  // fp16 has skipped it
@@ -359,7 +369,7 @@ void Trainer::announce(const Plan& plan, const PlaceBytes& budgets, EventLog& lo
   event["placement"] = to_json(arrangement());
   event["placement"]["chosen"] = options_.choose.any();
   event["tuning"] = {{"prefetch_bytes", range_.prefetch_bytes}, {"pieces_under_way", range_.pieces_under_way}};
-  event["step_below"] = step_below_json();
+  if (!options_.placement.optimizer.on_device()) event["step_below"] = step_below_json();
   log.write(event);
   if (!speaks()) return;
   fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(config_.architecture), params,

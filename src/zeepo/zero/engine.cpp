@@ -325,9 +325,10 @@ void Engine::set_depths(const Depths& depths) {
   if ((depths.prefetch_bytes == 0) != (options_.prefetch_bytes == 0))
     throw Error("engine: prefetch of {} bytes where it was {}: overlap cannot be turned on or off in a run",
                 depths.prefetch_bytes, options_.prefetch_bytes);
-  if (depths.host_share < options_.host_share || depths.host_share > 1)
-    throw Error("engine: a share of {} stepped by the host: must be from {}, as it was at first, to 1",
-                depths.host_share, options_.host_share);
+  const bool given = options_.host_share > 0;  // the device has room for the rest alone
+  if (!(depths.host_share >= 0 && depths.host_share <= 1) || (given && depths.host_share != options_.host_share))
+    throw Error("engine: a share of {} stepped by the host: must be {}", depths.host_share,
+                given ? fmt::format("{}, as it was at first", options_.host_share) : "from 0 to 1");
   next_depths_ = depths;
 }
 

@@ -139,8 +139,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // communicator.
   void settle();
   // Other depths from the next step() on, when nothing is held that was fetched ahead: memory is used as if it had
-  // always been so. A prefetch of 0 stays 0 and no other becomes 0; no more pieces than there were at first, and no
-  // smaller share of them stepped by the host.
+  // always been so. A prefetch of 0 stays 0 and no other becomes 0; no more pieces than there were at first, and
+  // another share of them stepped by the host only where that was none at first.
   void set_depths(const Depths& depths);
   // Sums each number over all ranks; between two steps.
   void sum_over_ranks(std::span<float> numbers);
