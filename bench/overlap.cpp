@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <initializer_list>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -113,7 +112,7 @@ double least_seconds(int stage, const Timing& compute, double gather, double red
 }
 
 template <class S>
-void report(std::string_view name, std::initializer_list<int> stages) {
+void report(std::string_view name, const std::vector<int>& stages) {
   fmt::print("\n{} blocks of {}, {} ranks\n\n", kBlocks, name, kRanks);
   fmt::print(
       "| stage | link MB/s | compute s | communication s | prefetch s | of max | least s | of least | in turn s | of "
@@ -142,11 +141,13 @@ void report(std::string_view name, std::initializer_list<int> stages) {
 }  // namespace zeepo
 
 int main(int argc, char** argv) {
-  const std::string_view which = argc > 1 ? argv[1] : "";
-  if (argc > 2 || (!which.empty() && which != "sleep" && which != "gpt2")) {
-    fmt::print(stderr, "bench_overlap [sleep|gpt2]: without a word, both\n");
+  const std::string_view which = argc > 1 ? argv[1] : "", stage = argc > 2 ? argv[2] : "";
+  const bool one = stage.size() == 1 && stage[0] >= '0' && stage[0] <= '3';
+  if (argc > 3 || (argc > 1 && which != "sleep" && which != "gpt2") || (argc > 2 && !one)) {
+    fmt::print(stderr, "bench_overlap [sleep|gpt2 [STAGE]]: without a word, both; stages 3, 2 and 0\n");
     return 2;
   }
-  if (which != "gpt2") zeepo::report<zeepo::SleepingSubject>("sleep", {3, 2, 0});
-  if (which != "sleep") zeepo::report<zeepo::Gpt2Subject>("GPT-2", {3, 2, 0});
+  const std::vector<int> stages = one ? std::vector{stage[0] - '0'} : std::vector{3, 2, 0};
+  if (which != "gpt2") zeepo::report<zeepo::SleepingSubject>("sleep", stages);
+  if (which != "sleep") zeepo::report<zeepo::Gpt2Subject>("GPT-2", stages);
 }
