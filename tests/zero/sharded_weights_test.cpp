@@ -118,6 +118,17 @@ class ManyNorms : public Module {
   }
 };
 
+TEST(ShardedWeights, AreNotLoadedInTheMiddleOfAStep) {
+  Session session({.threads = 1, .device_bytes = 16 << 20});
+  Wide model;
+  Engine engine(model, session.communicator(), {});
+  engine.load(fill_weights);
+  engine.micro_step([&] { return loss_of(model, Rows(0, 2), DType::f32, 0); });
+  EXPECT_TRUE(names(error_text([&] { engine.load(fill_weights); }), "1 of 1 micro-steps"));
+  (void)engine.step(0.1);
+  engine.load(fill_weights);
+}
+
 TEST(ShardedWeights, InFilesAreReadOnce) {
   const TestDirectory directory;
   Session session({.threads = 1,

@@ -278,6 +278,60 @@ TEST_F(StepInBackward, NeedsTheRateBeforeIt) {
   EXPECT_TRUE(names(error_text([&] { (void)run.engine.step(0.2); }), "0.2"));
 }
 
+// The backward pass has stepped with the rate that was expected, whatever step() is told then.
+TEST_F(StepInBackward, CountsAStepThatWasTakenWithAnotherRate) {
+  EngineOptions options = base(1, DType::f32, 1).options;
+  options.step_phase = StepPhase::in_backward;
+  const auto weights = [&](double told) {
+    Trained run(options);
+    for (int step = 0; step < 2; ++step) {
+      run.engine.expect_rate(0.1);
+      run.micro_step();
+      if (step == 0 && told != 0.1) {
+        EXPECT_TRUE(names(error_text([&] { (void)run.engine.step(told); }), "0.2"));
+      } else {
+        (void)run.engine.step(0.1);
+      }
+    }
+    std::map<std::string, std::vector<float>> result;
+    read_all(run.engine, result);
+    return result;
+  };
+  EXPECT_EQ(weights(0.2), weights(0.1));
+}
+
+// Between a pass that has stepped and step(), which tells of it.
+TEST_F(StepInBackward, WeightsMayBeUsedBeforeStepIsCalled) {
+  for (const bool delayed : {false, true})
+    for (const int stage : {0, 1, 2, 3}) {
+      EngineOptions options = base(2, DType::f32, 1).options;
+      options.stage = stage;
+      if (delayed)
+        options.delay_after = 0;
+      else
+        options.step_phase = StepPhase::in_backward;
+      ThreadsWorld world(2);
+      run(world, [&](Communicator& communicator) {
+        Session session({.threads = 1, .device_bytes = 64 << 20}, communicator);
+        Outside model;
+        Engine engine(model, communicator, options);
+        engine.load(fill_weights);
+        const auto loss = [&] { return loss_of(model, Rows(communicator.rank(), 3), DType::f32, 0); };
+        for (int step = 0; step < 2; ++step) {
+          engine.expect_rate(0.1);
+          engine.micro_step(loss);
+          float before = 0, after = 0;
+          engine.infer([&] { before = loss().item(); });
+          (void)engine.step(0.1);
+          engine.infer([&] { after = loss().item(); });
+          if (!delayed && stage > 0) {
+            EXPECT_EQ(before, after) << "stage " << stage;
+          }
+        }
+      });
+    }
+}
+
 TEST_F(StepInBackward, CannotClipOrScale) {
   EngineOptions options = base(1, DType::f32, 1).options;
   options.step_phase = StepPhase::in_backward;

@@ -15,7 +15,8 @@ bool Trainer::tunes_host_share() const {
   return options_.tune.host_share && !options_.host_step_share && options_.backend == Backend::cuda &&
          options_.steps >= kLeastSteps && options_.placement.optimizer.host > 0 &&
          !options_.placement.optimizer.in_files() && !options_.placement.params.in_files() &&
-         step_phase(options_) == StepPhase::after_backward && !options_.delayed_update;
+         step_work().through_device() > step_work().to_host() && step_phase(options_) == StepPhase::after_backward &&
+         !options_.delayed_update;
 }
 
 bool Trainer::has_room_to_probe(const Plan& plan) const {

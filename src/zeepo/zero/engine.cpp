@@ -263,7 +263,9 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
   const bool updated = (steps_in_backward() && last_micro_step()) || update_waits_;
   update_waits_ = false;
   end_pass();
-  if (updated) drop_cache();
+  if (!updated) return;
+  drop_cache();
+  for (const std::size_t u : always_there_) await(u);  // of the new weights
 }
 
 // Some units may have added this micro-step's gradients to the step's sum and others not: the sum is of no use, and the
@@ -319,6 +321,9 @@ void Engine::settle() {
     collectives_.wait(state.gathering);
     collectives_.wait(state.grads_gathering);
   }
+  if (collectives_.alone()) return;
+  Device::current().compute.synchronize();
+  collectives_.check();
 }
 
 void Engine::set_depths(const Depths& depths) {

@@ -95,31 +95,35 @@ void Engine::reduce(std::size_t u) {
     reduction.reduced = reduction.pending;
   } else {
     const bool adds = adds_to_sum();
-    reduction.scratch = scratch.defined() ? scratch.part(0, {state.whole.elements()})
-                                          : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
+    reduction.scratch = scratch.defined() ? scratch : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
     if (adds || delays() || !state.grads.defined())
       reduction.reduced = Tensor({state.own.elements()}, adds ? DType::f32 : grads_dtype(), Kind::working);
     else
       reduction.reduced = state.grads.of(state.own);
-    reduction.done = collectives_.reduce_scatter(reduction.pending.view(), reduction.scratch.view(),
-                                                 reduction.reduced.view(), label("gradients", u));
+    const View room = reduction.scratch.part(0, {state.whole.elements()}).view();
+    reduction.done =
+        collectives_.reduce_scatter(reduction.pending.view(), room, reduction.reduced.view(), label("gradients", u));
   }
   reductions_.push_back(std::move(reduction));
-  // Behind this unit's reduction, which the compute waits for.
-  if (!to_gather_.empty() && to_gather_.back() % kGatheredInBackward == 0) {
-    gather_gradients(to_gather_.back());
-    to_gather_.pop_back();
-  }
+  // Behind this unit's reduction, which the compute waits for. All of them where the step waits for all at once.
+  const bool all = delays() && steps_ < *options_.delay_after;
+  const auto goes_now = [all](std::size_t unit) { return all || unit % kGatheredInBackward == 0; };
+  for (const std::size_t unit : to_gather_)
+    if (goes_now(unit)) gather_gradients(unit);
+  std::erase_if(to_gather_, goes_now);
   const bool nothing_to_wait_for = steps_in_backward() && collectives_.alone();
   if (options_.prefetch_bytes == 0 || nothing_to_wait_for) finish_reduction();
 }
 
 // Memory that a reduction on its way can share with the next: they follow one another. None where gradients are not
-// reduced in place: one at a time is then on its way, for each would hold a unit's.
+// reduced in place: one at a time is then on its way, for each would hold a unit's. Nor where it is much larger than
+// the unit: it would stay for as long as such units come.
 Tensor Engine::scratch_on_its_way(const UnitState& state) const {
   if (!reduces_in_place() || !state.grads.defined() || reductions_.empty()) return {};
   const Tensor& scratch = reductions_.back().scratch;
-  return scratch.defined() && scratch.elements() >= state.whole.elements() ? scratch : Tensor();
+  const std::int64_t needed = state.whole.elements();
+  const bool fits = scratch.defined() && scratch.elements() >= needed && scratch.elements() / 2 <= needed;
+  return fits ? scratch : Tensor();
 }
 
 // Sums of earlier micro-steps that live below the device come up to be added to.

@@ -23,9 +23,11 @@ StepResult Engine::step(double lr) {
     throw Error("engine: step() after {} of {} micro-steps", micro_steps_, options_.accumulation);
   const Span span(timeline_, TimelineRow::compute, "step");
   micro_steps_ = 0;
-  if (steps_in_backward() && lr != lr_)
-    throw Error("engine: step() with the rate {}, but expect_rate() with {}", lr, lr_);
   expected_rate_.reset();
+  if (steps_in_backward() && lr != lr_) {
+    ++steps_;  // it has been taken
+    throw Error("engine: step() with the rate {}, but expect_rate() with {}", lr, lr_);
+  }
   drop_cache();
   turn_to_next_depths();
   collectives_.all_reduce(loss_.view(), {"loss", 0});

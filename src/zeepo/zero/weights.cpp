@@ -47,6 +47,9 @@ struct Engine::HostWeights {
 };
 
 void Engine::load(const WeightSource& source) {
+  if (micro_steps_ > 0)
+    throw Error("engine: load() after {} of {} micro-steps: their gradients are of other weights; step() first",
+                micro_steps_, options_.accumulation);
   settle();
   hold({});  // what was gathered ahead of the next pass would be of the old weights
   drop_cache();
