@@ -84,14 +84,16 @@ void Engine::load_unit(std::size_t u, const WeightSource& source, HostWeights& h
     host.values.resize(static_cast<std::size_t>(chunk.elements()));
     dispatch(host_stream(), [&](auto& s) { fill(s, View{host.values.data(), DType::f32, {chunk.elements()}}, 0.0f); });
     host_stream().synchronize();
-    for (const auto& [slice, place] : slices_of_unit_[u])
-      in_pieces(common({place.place.offset, place.place.offset + place.elements}, chunk), 0, kPiece,
-                [&, &slice = slice, &place = place](const Extent& part) {
-                  const auto out = std::span(host.values)
-                                       .subspan(static_cast<std::size_t>(part.begin - chunk.begin),
-                                                static_cast<std::size_t>(part.elements()));
-                  source(slice, place.begin + part.begin - place.place.offset, out);
-                });
+    for (const UnitSlice& own : slices_of_unit_[u]) {
+      const auto& [begin, elements, place] = own.place;
+      const std::int64_t first = begin - place.offset;  // of the weight, where the unit begins
+      in_pieces(common({place.offset, place.offset + elements}, chunk), 0, kPiece, [&](const Extent& part) {
+        const auto out =
+            std::span(host.values)
+                .subspan(static_cast<std::size_t>(part.begin - chunk.begin), static_cast<std::size_t>(part.elements()));
+        source(own.slice, first + part.begin, out);
+      });
+    }
     write_chunk(u, chunk, host);
   });
 }
@@ -271,10 +273,11 @@ std::string Engine::weights_hash() {
   std::array<Completion, 2> hashed;
   std::size_t turn = 0;
   Worker worker;
-  for (const auto& [name, weight] : slices_) {
+  for (const auto& entry : slices_) {
+    const std::string& name = entry.first;
     hashed[1 - turn].wait();
     XXH3_128bits_update(hash.get(), name.data(), name.size());
-    in_pieces({0, weight.slice.shape.elements()}, 0, kPiece, [&, &name = name](const Extent& piece) {
+    in_pieces({0, entry.second.slice.shape.elements()}, 0, kPiece, [&](const Extent& piece) {
       auto& values = pieces[turn];
       hashed[turn].wait();
       values.resize(static_cast<std::size_t>(piece.elements()));
