@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/errors.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_directory.h"

@@ -266,7 +266,7 @@ TEST_F(HostBesideDevice, OutlivesAPassThatThrows) {
 }
 
 TEST_F(HostBesideDevice, WhatCannotBeMixedIsAnError) {
-  const auto made = [&](ShardedRun run) {
+  const auto made = [&](const ShardedRun& run) {
     Session session({.threads = 1, .device_bytes = run.device_bytes, .lower = run.lower});
     Wide model;
     const Engine engine(model, session.communicator(), run.options);
