@@ -1,15 +1,13 @@
 #include "zeepo/comm/throttled/throttled_communicator.h"
 
-#include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include "zeepo/base/error.h"
 
 namespace zeepo {
 
 ThrottledCommunicator::ThrottledCommunicator(Communicator& inner, double bytes_per_second)
-    : inner_(inner), bytes_per_second_(bytes_per_second) {
+    : inner_(inner), pace_(bytes_per_second) {
   if (!(bytes_per_second > 0)) throw Error("throttled link: {} bytes a second: must be more than 0", bytes_per_second);
 }
 
@@ -17,10 +15,9 @@ void ThrottledCommunicator::take_time(CpuStream& stream, const Label& label, std
                                       const std::function<void()>& call) {
   // Returns when all ranks have come. Their calls may differ: the call itself finds that.
   inner_.broadcast(stream, {nullptr, DType::f32, {0}}, 0, {label.what, 0});
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Pace::Clock::now();
   call();
-  const std::chrono::duration<double> least(static_cast<double>(sent_bytes) / bytes_per_second_);
-  std::this_thread::sleep_until(start + least);
+  pace_.take(static_cast<std::size_t>(sent_bytes), start);
 }
 
 void ThrottledCommunicator::all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) {

@@ -7,6 +7,7 @@
 
 #include <functional>
 
+#include "zeepo/base/pace.h"
 #include "zeepo/comm/communicator.h"
 
 namespace zeepo {
@@ -35,7 +36,7 @@ class ThrottledCommunicator final : public Communicator {
   void take_time(CpuStream& stream, const Label& label, std::int64_t sent_bytes, const std::function<void()>& call);
 
   Communicator& inner_;
-  double bytes_per_second_;
+  Pace pace_;
 };
 
 }  // namespace zeepo

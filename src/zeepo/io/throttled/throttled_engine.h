@@ -4,9 +4,7 @@
 // sooner than the link has carried its bytes. Borrows the other engine, which does the work.
 #pragma once
 
-#include <chrono>
-#include <mutex>
-
+#include "zeepo/base/pace.h"
 #include "zeepo/io/engine.h"
 
 namespace zeepo {
@@ -21,12 +19,8 @@ class ThrottledEngine final : public IoEngine {
   IoCompletion submit(IoDirection direction, std::span<const IoTransfer> transfers) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   IoEngine& inner_;
-  const double bytes_per_second_;
-  std::mutex mutex_;
-  Clock::time_point link_free_;
+  Pace pace_;
 };
 
 }  // namespace zeepo
