@@ -67,6 +67,19 @@ TEST(Tuner, MeasuresNoStepThatIsNotLikeLaterOnes) {
   EXPECT_EQ(tuner.measured().stalled_seconds, 4);
 }
 
+// A step that was skipped has no update, for which the next one would wait.
+TEST(Tuner, MeasuresNoStepAroundOneThatWasSkipped) {
+  Tuner tuner(kRange);
+  EXPECT_FALSE(tuner.after_step({9, 10}));
+  EXPECT_FALSE(tuner.after_step({9, 10}));
+  EXPECT_FALSE(tuner.after_step({.stalled_seconds = 0, .seconds = 10, .skipped = true}));
+  EXPECT_FALSE(tuner.after_step({.stalled_seconds = 0, .seconds = 10, .skipped = true}));
+  EXPECT_FALSE(tuner.after_step({0, 10}));
+  EXPECT_FALSE(tuner.settled());
+  EXPECT_TRUE(tuner.after_step({5, 10}));
+  EXPECT_EQ(tuner.depths(), (Depths{200, 4}));
+}
+
 // A share of the host is worth the time that a step takes, whatever it waits meanwhile.
 TEST(Tuner, LetsTheHostStepAsLongAsStepsGetFaster) {
   const TuningRange range{{100, 200}, {4}, {0, 0.2, 0.4, 0.6}};

@@ -252,7 +252,6 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
   }
 
   StepReport last{};
-  bool skipped = false;
   {
     Progress progress(options_.steps);
     for (std::int64_t step = 1; step <= options_.steps; ++step) {
@@ -270,9 +269,7 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
       last_step_carried_ = session.lower().carried() - carried;
       log.write(to_json(last));
       if (speaks() && (step % options_.print_every == 0 || step == options_.steps)) progress.step(last);
-      // After a step that was skipped the next one waits for no update: neither tells how long steps take.
-      const bool after_skip = std::exchange(skipped, last.result.skipped);
-      if (tuner && !tuner->settled() && !after_skip && !skipped) tune(engine, *tuner, last, progress, log);
+      if (tuner && !tuner->settled()) tune(engine, *tuner, last, progress, log);
     }
   }
   if (!std::isfinite(last.result.loss))  // fp16 has skipped it
@@ -292,7 +289,7 @@ void Trainer::tune(Engine& engine, Tuner& tuner, const StepReport& report, Progr
   engine.sum_over_ranks(measured);
   propose_host_share(tuner, engine, stalls.host);
   const Depths before = tuner.depths();
-  if (!tuner.after_step({measured[0], measured[1], measured[2]})) return;
+  if (!tuner.after_step({measured[0], measured[1], measured[2], report.result.skipped})) return;
   const Depths& depths = tuner.depths();
   if (depths != before) engine.set_depths(depths);
   log.write({{"event", "tune"},

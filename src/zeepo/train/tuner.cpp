@@ -29,6 +29,9 @@ void Tuner::propose_host_share(double share) {
 
 bool Tuner::after_step(const Measured& measured) {
   if (settled()) return false;
+  // After a step that was skipped the next one waits for no update: neither tells how long steps take.
+  const bool after_skip = std::exchange(skipped_, measured.skipped);
+  if (skipped_ || after_skip) return false;
   if (unmeasured_ > 0) {
     --unmeasured_;
     return false;

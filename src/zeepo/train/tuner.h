@@ -28,6 +28,7 @@ class Tuner {
   struct Measured {
     double stalled_seconds, seconds;
     double host_seconds = 0;  // of the stalls, those for host memory
+    bool skipped = false;     // an overflow: nothing is stepped
     double share() const { return seconds > 0 ? stalled_seconds / seconds : 0; }
   };
   static constexpr double kWorthAShare = 0.01;  // stalls below this part of a step are left alone
@@ -54,8 +55,9 @@ class Tuner {
   TuningRange range_;
   std::size_t level_[kKnobs] = {};
   int knob_ = kHostShare;
-  bool trying_ = false;  // the level in force is new
-  int unmeasured_ = 2;   // steps: the first is recorded, the next starts to run ahead
+  bool trying_ = false;   // the level in force is new
+  int unmeasured_ = 2;    // steps: the first is recorded, the next starts to run ahead
+  bool skipped_ = false;  // the last step
   Measured best_{};
 };
 
