@@ -119,15 +119,10 @@ Outcome train_delayed(const ShardedRun& run) {
 class DelayedUpdate : public testing::Test {
  protected:
   ShardedRun base(int ranks, std::int64_t delay_after) const {
-    ShardedRun run{.ranks = ranks};
-    run.options = {.stage = 3, .prefetch_bytes = 1 << 20, .clip = 0, .delay_after = delay_after};
-    run.options.piece_elements = Engine::kPieceAlignment;
-    run.options.pieces_under_way = 2;
+    ShardedRun run = run_in_tiers(ranks, {.stage = 3, .prefetch_bytes = 1 << 20, .clip = 0, .delay_after = delay_after},
+                                  directory_.path());
     run.rows = kRows;
     run.steps = 6;
-    run.device_bytes = 64 << 20;
-    run.lower = {.host_bytes = 64 << 20, .nvme_paths = {directory_.path()}, .nvme_bytes = 64 << 20};
-    run.lower.staging_bytes = 1 << 18;
     return run;
   }
   TestDirectory directory_;

@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
@@ -54,6 +55,19 @@ struct ShardedRun {
   bool infers = true;               // after every other step, a pass without a backward pass
   std::vector<Depths> depths = {};  // one after another after each step, if any
 };
+
+// With memory in every tier, and states in pieces as small as they may be.
+inline ShardedRun run_in_tiers(int ranks, const EngineOptions& options, const std::filesystem::path& files) {
+  ShardedRun run{.ranks = ranks};
+  run.options = options;
+  run.options.piece_elements = Engine::kPieceAlignment;
+  run.options.pieces_under_way = 2;
+  run.rows = 5;
+  run.device_bytes = 64 << 20;
+  run.lower = {.host_bytes = 64 << 20, .nvme_paths = {files}, .nvme_bytes = 64 << 20};
+  run.lower.staging_bytes = 1 << 18;
+  return run;
+}
 
 // What one rank has seen.
 struct ShardedResult {

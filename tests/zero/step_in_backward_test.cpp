@@ -11,15 +11,9 @@ namespace {
 class StepInBackward : public testing::Test {
  protected:
   ShardedRun base(int ranks, DType dtype, std::int64_t accumulation) const {
-    ShardedRun run{.ranks = ranks};
-    run.options = {.dtype = dtype, .stage = 3, .prefetch_bytes = 1 << 20, .accumulation = accumulation, .clip = 0};
-    run.options.piece_elements = Engine::kPieceAlignment;
-    run.options.pieces_under_way = 2;
-    run.rows = 5;
-    run.device_bytes = 64 << 20;
-    run.lower = {.host_bytes = 64 << 20, .nvme_paths = {directory_.path()}, .nvme_bytes = 64 << 20};
-    run.lower.staging_bytes = 1 << 18;
-    return run;
+    return run_in_tiers(
+        ranks, {.dtype = dtype, .stage = 3, .prefetch_bytes = 1 << 20, .accumulation = accumulation, .clip = 0},
+        directory_.path());
   }
   template <class Model>
   static void expect_bits_of_the_step_after(ShardedRun run, const std::string& what) {

@@ -47,21 +47,16 @@ std::string describe(const Case& c) {
 class Tiers : public testing::Test {
  protected:
   ShardedRun base(int ranks, DType dtype, std::int64_t accumulation) const {
-    ShardedRun run{.ranks = ranks};
-    run.options = {.dtype = dtype,
-                   .stage = 3,
-                   .prefetch_bytes = 1 << 20,
-                   .accumulation = accumulation,
-                   .clip = 0.5f,
-                   .activation_checkpointing = true,
-                   .loss_scale = {.initial = 128}};
-    run.options.piece_elements = Engine::kPieceAlignment;
-    run.options.pieces_under_way = 2;
-    run.rows = 5;
+    ShardedRun run = run_in_tiers(ranks,
+                                  {.dtype = dtype,
+                                   .stage = 3,
+                                   .prefetch_bytes = 1 << 20,
+                                   .accumulation = accumulation,
+                                   .clip = 0.5f,
+                                   .activation_checkpointing = true,
+                                   .loss_scale = {.initial = 128}},
+                                  directory_.path());
     run.steps = 3;
-    run.device_bytes = 64 << 20;
-    run.lower = {.host_bytes = 64 << 20, .nvme_paths = {directory_.path()}, .nvme_bytes = 64 << 20};
-    run.lower.staging_bytes = 1 << 18;
     return run;
   }
   static ShardedRun placed(ShardedRun run, const Case& c) {
