@@ -51,6 +51,18 @@ TEST(CudaMasterWeights, GoInAndOutWithTheBitsOfTheCpu) {
       }
 }
 
+AdamOptions adam_options(std::int64_t step, bool decoupled) {
+  const auto correction = [step](float beta) { return static_cast<float>(1 - std::pow(double{beta}, step)); };
+  return {.lr = 1e-3f,
+          .beta1 = 0.9f,
+          .beta2 = 0.95f,
+          .eps = 1e-8f,
+          .weight_decay = 0.1f,
+          .correction1 = correction(0.9f),
+          .correction2 = correction(0.95f),
+          .decoupled = decoupled};
+}
+
 TEST(CudaAdam, HasTheBitsOfTheCpu) {
   for (const DType dtype : kFloatTypes)
     for (const DType grad_type : kFloatTypes)
@@ -64,14 +76,7 @@ TEST(CudaAdam, HasTheBitsOfTheCpu) {
           on_both([&](auto& s) {
             write_master(s, fp32.on(s), weights.on(s));
             for (int step = 1; step <= 3; ++step) {
-              const AdamOptions options{.lr = 1e-3f,
-                                        .beta1 = 0.9f,
-                                        .beta2 = 0.95f,
-                                        .eps = 1e-8f,
-                                        .weight_decay = 0.1f,
-                                        .correction1 = static_cast<float>(1 - std::pow(double{0.9f}, step)),
-                                        .correction2 = static_cast<float>(1 - std::pow(double{0.95f}, step)),
-                                        .decoupled = decoupled};
+              const AdamOptions options = adam_options(step, decoupled);
               adam(s, weights.on(s), grad.on(s), m.on(s), v.on(s), control.on(s), options);
             }
           });
@@ -101,14 +106,7 @@ TEST(CudaAdam, RoundsNarrowMomentsAsTheCpuDoes) {
               values.set(i, std::ldexp(static_cast<float>(values[i]), -static_cast<int>(i * i % 31)));
             Twin grad(values);
             on_both([&](auto& s) {
-              const AdamOptions options{.lr = 1e-3f,
-                                        .beta1 = 0.9f,
-                                        .beta2 = 0.95f,
-                                        .eps = 1e-8f,
-                                        .weight_decay = 0.1f,
-                                        .correction1 = static_cast<float>(1 - std::pow(double{0.9f}, step)),
-                                        .correction2 = static_cast<float>(1 - std::pow(double{0.95f}, step)),
-                                        .decoupled = true};
+              const AdamOptions options = adam_options(step, true);
               const bool bytes = moments == DType::u8;
               adam(s, weights.on(s), grad.on(s), {m.on(s), bytes ? m_exponents.on(s) : View{}},
                    {v.on(s), bytes ? v_exponents.on(s) : View{}}, control.on(s), options, kChance);
@@ -196,14 +194,7 @@ TEST(CudaAdam, HasTheBitsOfTheCpuForNumbersOfEverySize) {
             on_both([&](auto& s) {
               write_master(s, fp32.on(s), weights.on(s));
               for (int step = 1; step <= 2; ++step) {
-                const AdamOptions options{.lr = 1e-3f,
-                                          .beta1 = 0.9f,
-                                          .beta2 = 0.95f,
-                                          .eps = 1e-8f,
-                                          .weight_decay = 0.1f,
-                                          .correction1 = static_cast<float>(1 - std::pow(double{0.9f}, step)),
-                                          .correction2 = static_cast<float>(1 - std::pow(double{0.95f}, step)),
-                                          .decoupled = decoupled};
+                const AdamOptions options = adam_options(step, decoupled);
                 adam(s, weights.on(s), grad.on(s), {m.on(s), bytes ? m_exponents.on(s) : View{}},
                      {v.on(s), bytes ? v_exponents.on(s) : View{}}, control.on(s), options, {{99}, 256});
               }
