@@ -1,5 +1,6 @@
 // What cuBLASLt's other candidates for each product of a training step would give, beside the first, which matmul
-// takes: TFLOP/s, and whether the bits of the result are the same. Shapes are those of Qwen2.5.
+// takes: TFLOP/s, and whether the bits of the result are the same. Shapes are those of Qwen2.5; an argument is a part
+// of the names of the products to try.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -24,6 +25,7 @@ struct Product {
   std::int64_t m, n, k;
   bool ta, tb;  // a is stored (k, m), b is stored (n, k)
   bool add = false;
+  bool wide = false;  // c is fp32
 };
 
 template <class T>
@@ -56,13 +58,13 @@ void compare(CudaStream& stream, const MemoryRange& a, const MemoryRange& b, con
   const cublasOperation_t first = p.tb ? CUBLAS_OP_T : CUBLAS_OP_N, second = p.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
   cuda_check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
   cuda_check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
-  const auto layout = [](std::int64_t rows, std::int64_t columns) {
+  const auto layout = [](std::int64_t rows, std::int64_t columns, cudaDataType_t type = CUDA_R_16BF) {
     cublasLtMatrixLayout_t made = nullptr;
-    cuda_check(cublasLtMatrixLayoutCreate(&made, CUDA_R_16BF, columns, rows, columns));
+    cuda_check(cublasLtMatrixLayoutCreate(&made, type, columns, rows, columns));
     return made;
   };
   const auto la = layout(p.ta ? p.k : p.m, p.ta ? p.m : p.k), lb = layout(p.tb ? p.n : p.k, p.tb ? p.k : p.n);
-  const auto lc = layout(p.m, p.n);
+  const auto lc = layout(p.m, p.n, p.wide ? CUDA_R_32F : CUDA_R_16BF);
   cublasLtMatmulPreference_t preference = nullptr;
   cuda_check(cublasLtMatmulPreferenceCreate(&preference));
   const std::size_t most = CudaStream::kWorkspaceBytes;
@@ -106,7 +108,8 @@ void compare(CudaStream& stream, const MemoryRange& a, const MemoryRange& b, con
     (void)milliseconds_of(i, runs);
     times[i] += milliseconds_of(i, runs) / 2;
   }
-  fmt::print("{} ({} x {} x {}{})\n", p.name, p.m, p.n, p.k, p.add ? ", added" : "");
+  fmt::print("{} ({} x {} x {}{})\n", p.name, p.m, p.n, p.k,
+             std::string(p.wide ? ", fp32" : "") + (p.add ? ", added" : ""));
   for (int i = 0; i < count; ++i) {
     const auto& algo = found[i].algo;
     const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k);
@@ -124,11 +127,11 @@ void compare(CudaStream& stream, const MemoryRange& a, const MemoryRange& b, con
   std::fflush(stdout);
 }
 
-void run() {
+void run(const std::string& wanted) {
   CudaStream stream;
   constexpr std::int64_t kT = 8192, kH = 2048, kQkv = 2560, kF = 11008, kV = 151936, kMost = kT * kV;
   const MemoryRange a = device_memory(stream, "device", kMost * 2), b = device_memory(stream, "device", kMost * 2),
-                    c = device_memory(stream, "device", kMost * 2);
+                    c = device_memory(stream, "device", kMost * 4);
   fill_random(stream, a.data(), kMost, 1, 1);
   fill_random(stream, b.data(), kMost, 0.02f, 2);
   std::vector<Product> products;
@@ -137,6 +140,7 @@ void run() {
     products.push_back({name + " input gradient", rows, in, out, false, false});
     products.push_back({name + " weight gradient", out, in, rows, true, false});
     if (add) products.push_back({name + " weight gradient", out, in, rows, true, false, true});
+    products.push_back({name + " weight gradient", out, in, rows, true, false, true, true});
   };
   const auto model = [&](const std::string& name, std::int64_t rows, std::int64_t h, std::int64_t qkv, std::int64_t f) {
     layer(name + " gate and up", rows, h, 2 * f, false);
@@ -149,10 +153,12 @@ void run() {
   model("0.5B", 32768, 896, 1152, 4864);
   layer("0.5B head", 3277, 896, kV, true);
   model("7B", kT, 3584, 4608, 18944);
-  for (const Product& p : products) compare(stream, a, b, c, p);
+  model("14B", 4096, 5120, 7168, 13824);
+  for (const Product& p : products)
+    if (p.name.find(wanted) != std::string::npos) compare(stream, a, b, c, p);
 }
 
 }  // namespace
 }  // namespace zeepo
 
-int main() { zeepo::run(); }
+int main(int count, char** arguments) { zeepo::run(count > 1 ? arguments[1] : ""); }

@@ -33,7 +33,7 @@ struct MatmulOptions {
 void matmul(CpuStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
 
-// sums[j] = sum over rows of x[i][j].   x: (..., n)   sums: (n)
+// sums[j] = sum over rows of x[i][j].   x: (..., n)   sums: (n), of x's type or fp32
 void sum_rows(CpuStream&, ConstView x, View sums, Write write);
 void sum_rows(CudaStream&, ConstView x, View sums, Write write);
 

@@ -175,6 +175,7 @@ EngineOptions Trainer::engine_options() const {
           .decay = options_.decay,
           .accumulation = options_.grad_accum,
           .reduce = options_.reduce,
+          .ops_add_gradients = options_.backend == Backend::cuda,
           .blocks_per_unit = options_.blocks_per_unit,
           .placement = options_.placement,
           .step_below_on = on_host ? StepSide::host : StepSide::device,

@@ -57,6 +57,11 @@ struct EngineOptions {
   Decay decay = Decay::all;
   std::int64_t accumulation = 1;  // micro-steps a step
   Reduce reduce = Reduce::each;
+  // With several micro-steps the ops of a rank alone add to the fp32 sum of gradients themselves: it is rounded once a
+  // micro-step, and nothing is held beside it. Only where the sums are on the device wherever the state lives, so that
+  // placements agree: with `step_below_on` device, or all of the optimizer's state on the device. Not with
+  // Reduce::last.
+  bool ops_add_gradients = false;
   std::int64_t blocks_per_unit = 1;  // of the model's repeated blocks
   Placement placement = {};          // below the device: in the tiers of the current Device
   StepSide step_below_on = StepSide::host;
@@ -252,11 +257,13 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::byte* buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes);
 
   // Gradients.
+  bool ops_add_gradients() const {
+    return options_.ops_add_gradients && options_.accumulation > 1 && !sums_locally() && collectives_.alone();
+  }
   bool reduces_in_place() const;
   bool sums_locally() const { return options_.reduce == Reduce::last && options_.accumulation > 1; }
   bool sum_locally(UnitState& state);
   bool adds_to_sum() const { return options_.accumulation > 1 && micro_steps_ > 0 && !sums_locally(); }
-  Tensor gradient_memory(const Leaf& leaf);
   void clear_padding(std::size_t unit, const Tensor& flat);
   void reduce(std::size_t unit);
   Tensor scratch_on_its_way(const UnitState& state) const;

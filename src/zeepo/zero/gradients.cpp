@@ -18,9 +18,10 @@ constexpr std::size_t kGatheredInBackward = 3;
 }  // namespace
 
 // Stages 0 and 1 keep a unit's gradients whole, and a rank alone has nothing to cut: the ops then write where the sum
-// will be. With accumulation the sum is fp32 and stands apart.
+// will be. With accumulation the sum is fp32 and stands apart, but for ops that add to it.
 bool Engine::reduces_in_place() const {
   if (delays()) return false;  // the last step's are there still
+  if (ops_add_gradients()) return true;
   return options_.accumulation == 1 && (options_.stage < 2 || collectives_.alone());
 }
 
@@ -33,9 +34,8 @@ void Engine::clear_padding(std::size_t u, const Tensor& flat) {
   }
 }
 
-Gradient::Target Engine::gradient_of(const Leaf& leaf) { return {gradient_memory(leaf), Write::overwrite}; }
-
-Tensor Engine::gradient_memory(const Leaf& leaf) {
+Gradient::Target Engine::gradient_of(const Leaf& leaf) {
+  const bool adds = ops_add_gradients() && micro_steps_ > 0;
   const UnitPlace& place = places_.at(&leaf);
   UnitState& state = states_[place.unit];
   if (state.reduced)
@@ -47,9 +47,9 @@ Tensor Engine::gradient_memory(const Leaf& leaf) {
     state.pending = reduces_in_place() && state.grads.defined()
                         ? state.grads.tensor
                         : Tensor({state.whole.elements()}, options_.dtype, Kind::working);
-    clear_padding(place.unit, state.pending);
+    if (!adds) clear_padding(place.unit, state.pending);
   }
-  return state.pending.part(place.offset, leaf.shape());
+  return {state.pending.part(place.offset, leaf.shape()), adds ? Write::add : Write::overwrite};
 }
 
 // Adds this micro-step's gradients to the rank's own sum; true at the last one, when `pending` holds that sum.
@@ -78,8 +78,8 @@ void Engine::reduce(std::size_t u) {
     if (leaf.written()) {
       leaf.take();
     } else {  // not used in this pass, or frozen
-      const Tensor unused = gradient_memory(leaf);
-      launch([&](auto& s) { fill(s, unused.view(), 0); });
+      const auto unused = gradient_of(leaf);
+      if (unused.write == Write::overwrite) launch([&](auto& s) { fill(s, unused.tensor.view(), 0); });
     }
   }
   state.reduced = true;
@@ -159,7 +159,7 @@ void Engine::keep_reduced(Reduction& reduction) {
     return;
   }
   const Tensor sum = state.grads.of(state.own);
-  if (options_.accumulation > 1 || delays())
+  if (!reduces_in_place())
     launch([&](auto& s) {
       if (adds_to_sum())
         add(s, sum.view(), reduction.reduced.view(), sum.view());

@@ -21,6 +21,8 @@ void Engine::check_options() const {
   if (options_.reduce == Reduce::last && options_.stage > 1)
     throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
                 options_.stage);
+  if (options_.ops_add_gradients && !steps_on_device() && !options_.placement.optimizer.on_device())
+    throw Error("engine: ops cannot add to sums of gradients below the device; let the device step what lives there");
   if (options_.piece_elements < 1 || options_.piece_elements % kPieceAlignment != 0)
     throw Error("engine: pieces of {} elements: must be a multiple of {}", options_.piece_elements, kPieceAlignment);
   if (delays() && options_.accumulation > 1)

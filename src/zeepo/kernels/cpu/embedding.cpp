@@ -21,8 +21,8 @@ namespace {
 
 // One row of the table: the rows of dy at `place`, next[place], ... up to −1, added in that order, a strip of columns
 // at a time so that a sum stays in a register.
-template <class T>
-void sum_row(const T* dy, const std::int32_t* next, std::int32_t place, std::int64_t n, T* out, Write write) {
+template <class T, class Sum>
+void sum_row(const T* dy, const std::int32_t* next, std::int32_t place, std::int64_t n, Sum* out, Write write) {
   sweep(n, [&](std::int64_t j, auto count) HWY_ATTR {
     auto sum = write == Write::add ? load(out + j, count) : zero();
     for (auto i = place; i >= 0; i = next[i]) sum = hn::Add(sum, load(dy + i * n + j, count));
@@ -32,14 +32,15 @@ void sum_row(const T* dy, const std::int32_t* next, std::int32_t place, std::int
 
 // Every row of the table in [begin, end) is written: a sum, or zeros.
 void write_table_rows(const Occurrences& found, ConstView dy, View dtable, std::int64_t begin, std::int64_t end) {
-  with_float_type(dtable.dtype, [&](auto zero_of_type) HWY_ATTR {
+  with_float_and_sum_types(dy.dtype, dtable.dtype, [&](auto zero_of_type, auto zero_of_sum) HWY_ATTR {
     using T = decltype(zero_of_type);
+    using Sum = decltype(zero_of_sum);
     const auto n = dtable.shape[-1];
-    auto* table = dtable.as<T>();
+    auto* table = dtable.as<Sum>();
     for (std::int64_t row = begin; row < end;) {
       auto stop = row;
       while (stop < end && found.first[stop] < 0) ++stop;
-      std::memset(static_cast<void*>(table + row * n), 0, static_cast<std::size_t>((stop - row) * n) * sizeof(T));
+      std::memset(static_cast<void*>(table + row * n), 0, static_cast<std::size_t>((stop - row) * n) * sizeof(Sum));
       if (stop < end) sum_row(dy.as<T>(), found.next, found.first[stop], n, table + stop * n, Write::overwrite);
       row = stop + 1;
     }
@@ -49,12 +50,13 @@ void write_table_rows(const Occurrences& found, ConstView dy, View dtable, std::
 // The rows of the table whose id occurs for the first time at a place in [begin, end) are added to.
 void add_table_rows(const Occurrences& found, const std::int32_t* ids, ConstView dy, View dtable, std::int64_t begin,
                     std::int64_t end) {
-  with_float_type(dtable.dtype, [&](auto zero_of_type) HWY_ATTR {
+  with_float_and_sum_types(dy.dtype, dtable.dtype, [&](auto zero_of_type, auto zero_of_sum) HWY_ATTR {
     using T = decltype(zero_of_type);
+    using Sum = decltype(zero_of_sum);
     const auto n = dtable.shape[-1];
     for (auto i = begin; i < end; ++i)
       if (found.first[ids[i]] == i)
-        sum_row(dy.as<T>(), found.next, static_cast<std::int32_t>(i), n, dtable.as<T>() + ids[i] * n, Write::add);
+        sum_row(dy.as<T>(), found.next, static_cast<std::int32_t>(i), n, dtable.as<Sum>() + ids[i] * n, Write::add);
   });
 }
 

@@ -55,7 +55,7 @@ void add_rows(const void* x, DType dtype, std::int64_t stride, std::int64_t rows
 
 void sum_rows(CpuStream& stream, ConstView x, View sums, Write write) {
   const std::int64_t n = x.shape[-1], rows = x.shape.rows();
-  if (sums.elements() != n || sums.dtype != x.dtype)
+  if (sums.elements() != n || (sums.dtype != x.dtype && sums.dtype != DType::f32))
     throw Error("sum_rows: rows of {} {} do not fit sums of {} {}", name_of(x.dtype), x.shape.str(),
                 name_of(sums.dtype), sums.shape.str());
   // Sums of few rows, then a sum of those: the rounding error grows with the number of blocks, not of rows.

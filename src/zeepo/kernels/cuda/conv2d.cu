@@ -82,9 +82,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // dweight[o][c][a][b], a block each: its threads share out the places of all images.
-template <class T>
+template <class T, class Sum>
 __global__ void __launch_bounds__(kThreads)
-    conv2d_dweight_kernel(ConvShape s, const T* dy, const T* x, T* dweight, bool add) {
+    conv2d_dweight_kernel(ConvShape s, const T* dy, const T* x, Sum* dweight, bool add) {
   const int tap = static_cast<int>(blockIdx.x % s.taps());
   const int c = static_cast<int>(blockIdx.x / s.taps() % s.in_channels);
   const int o = static_cast<int>(blockIdx.x / s.taps() / s.in_channels);
@@ -99,17 +99,17 @@ __global__ void __launch_bounds__(kThreads)
     sum = __fmaf_rn(d, widen(x[(image * s.in_channels + c) * s.pixels() + row * s.width + column]), sum);
   }
   sum = block_sum(sum);
-  if (threadIdx.x == 0) dweight[blockIdx.x] = narrow<T>(add ? widen(dweight[blockIdx.x]) + sum : sum);
+  if (threadIdx.x == 0) dweight[blockIdx.x] = narrow<Sum>(add ? widen(dweight[blockIdx.x]) + sum : sum);
 }
 
 // dbias[o], a block each.
-template <class T>
-__global__ void __launch_bounds__(kThreads) conv2d_dbias_kernel(ConvShape s, const T* dy, T* dbias, bool add) {
+template <class T, class Sum>
+__global__ void __launch_bounds__(kThreads) conv2d_dbias_kernel(ConvShape s, const T* dy, Sum* dbias, bool add) {
   float sum = 0;
   for (std::int64_t i = threadIdx.x; i < std::int64_t{s.images} * s.places(); i += kThreads)
     sum += widen(dy[(i / s.places() * s.out_channels + blockIdx.x) * s.places() + i % s.places()]);
   sum = block_sum(sum);
-  if (threadIdx.x == 0) dbias[blockIdx.x] = narrow<T>(add ? widen(dbias[blockIdx.x]) + sum : sum);
+  if (threadIdx.x == 0) dbias[blockIdx.x] = narrow<Sum>(add ? widen(dbias[blockIdx.x]) + sum : sum);
 }
 
 }  // namespace
@@ -131,13 +131,21 @@ void conv2d_backward(CudaStream& stream, const Conv2dBackward& op, const ConvOpt
     if (op.dx)
       launch_rows(stream, "conv2d_backward", conv2d_dx_kernel<T>, pieces(op.dx.elements(), kThreads), kThreads, 0, s,
                   op.dy.as<T>(), op.weight.as<T>(), op.dx.as<T>(), op.dx.elements());
-    if (op.dweight)
-      launch_rows(stream, "conv2d_backward", conv2d_dweight_kernel<T>, op.dweight.elements(), kThreads, 0, s,
-                  op.dy.as<T>(), op.x.as<T>(), op.dweight.as<T>(), op.write_dweight == Write::add);
-    if (op.dbias)
-      launch_rows(stream, "conv2d_backward", conv2d_dbias_kernel<T>, op.dbias.elements(), kThreads, 0, s, op.dy.as<T>(),
-                  op.dbias.as<T>(), op.write_dbias == Write::add);
   });
+  if (op.dweight)
+    with_float_and_sum_types(op.dy.dtype, op.dweight.dtype, [&](auto zero, auto zero_sum) {
+      using T = decltype(zero);
+      using Sum = decltype(zero_sum);
+      launch_rows(stream, "conv2d_backward", conv2d_dweight_kernel<T, Sum>, op.dweight.elements(), kThreads, 0, s,
+                  op.dy.as<T>(), op.x.as<T>(), op.dweight.as<Sum>(), op.write_dweight == Write::add);
+    });
+  if (op.dbias)
+    with_float_and_sum_types(op.dy.dtype, op.dbias.dtype, [&](auto zero, auto zero_sum) {
+      using T = decltype(zero);
+      using Sum = decltype(zero_sum);
+      launch_rows(stream, "conv2d_backward", conv2d_dbias_kernel<T, Sum>, op.dbias.elements(), kThreads, 0, s,
+                  op.dy.as<T>(), op.dbias.as<Sum>(), op.write_dbias == Write::add);
+    });
 }
 
 }  // namespace zeepo

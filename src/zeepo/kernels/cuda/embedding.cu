@@ -26,10 +26,10 @@ __global__ void __launch_bounds__(256) count_up_kernel(std::int32_t* places, int
 // ids are sorted; `places` says where each stood, in order among equals. The block of the first of equal ids adds up
 // their rows of dy, some columns of them.
 constexpr int kThreads = 64;
-template <int N, class T>
+template <int N, class T, class Sum>
 __global__ void __launch_bounds__(kThreads)
     sum_equal_ids_kernel(const std::int32_t* ids, const std::int32_t* places, int count, const T* dy, std::int64_t n,
-                         T* dtable, bool add) {
+                         Sum* dtable, bool add) {
   const int first = static_cast<int>(blockIdx.x);
   const std::int32_t id = ids[first];
   if (first > 0 && ids[first - 1] == id) return;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads)
     else
       past = middle;
   }
-  T* out = dtable + id * n + column;
+  Sum* out = dtable + id * n + column;
   float sum[N] = {};
   if (add) load<N>(out, sum);
 #pragma unroll 8
@@ -96,12 +96,13 @@ void embed_backward(CudaStream& stream, ConstView ids, ConstView dy, View dtable
   check_launch();
   cuda_check(cub::DeviceRadixSort::SortPairs(room.sort_memory(), room.sort_bytes, ids.as<std::int32_t>(), sorted_ids,
                                              places, sorted_places, count, 0, bits, stream.handle()));
-  with_float_type(dtable.dtype, [&](auto zero) {
+  with_float_and_sum_types(dy.dtype, dtable.dtype, [&](auto zero, auto zero_sum) {
     using T = decltype(zero);
+    using Sum = decltype(zero_sum);
     with_pack(all_packable(dy.data, dtable.data, n), [&](auto pack) {
       const dim3 grid(static_cast<unsigned>(count), static_cast<unsigned>(pieces(n, kThreads * pack)));
-      sum_equal_ids_kernel<pack(), T><<<grid, kThreads, 0, stream.handle()>>>(
-          sorted_ids, sorted_places, count, dy.as<T>(), n, dtable.as<T>(), write == Write::add);
+      sum_equal_ids_kernel<pack(), T, Sum><<<grid, kThreads, 0, stream.handle()>>>(
+          sorted_ids, sorted_places, count, dy.as<T>(), n, dtable.as<Sum>(), write == Write::add);
     });
   });
   check_launch();

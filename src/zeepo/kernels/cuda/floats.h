@@ -109,6 +109,18 @@ void with_float_type(DType dtype, const F& f) {
   }
   throw Error("{} elements: the kernel computes on fp32, bf16 and fp16", name_of(dtype));
 }
+// The same for what is summed up: f gets a zero of `dtype` and one of `sums`, which is that or fp32.
+template <class F>
+void with_float_and_sum_types(DType dtype, DType sums, const F& f) {
+  if (sums != dtype && sums != DType::f32)
+    throw Error("sums of {} elements in {}: must be the same type, or fp32", name_of(dtype), name_of(sums));
+  with_float_type(dtype, [&](auto zero) {
+    if (sums == DType::f32)
+      f(zero, float{});
+    else
+      f(zero, zero);
+  });
+}
 // Calls f with std::integral_constant kPack or 1.
 template <class F>
 void with_pack(bool packed, const F& f) {

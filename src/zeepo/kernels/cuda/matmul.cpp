@@ -57,9 +57,10 @@ T config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttribut
 // Which of cuBLASLt's candidates, best first by its own model, to take. Under load that lasts the GPU is slower than
 // that model thinks: where k is short, Hopper kernels with tiles of about 128 × 128, whose warpgroups take turns at
 // writing results, are then up to 22% faster than the first one (bench_cuda_matmul_algorithms; than tiles of 192 × 192
-// with the shortest k only). All candidates that do not split k add along it in the same order: the same bits.
+// with the shortest k only). So it is for a longer k where what is added to is fp32: as much is read and written then
+// as the operands are long. All candidates that do not split k add along it in the same order: the same bits.
 std::size_t choose(const Product& p, std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
-  constexpr std::int64_t kShort = 4096, kShortest = 2048;
+  constexpr std::int64_t kLongOfSums = 8192, kShort = 4096, kShortest = 2048;
   const auto tile = [&](std::size_t i) {
     return config<std::uint32_t>(candidates[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
   };
@@ -68,13 +69,20 @@ std::size_t choose(const Product& p, std::span<const cublasLtMatmulHeuristicResu
            config<std::int32_t>(candidates[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1;
   };
   if (size_of(p.dtype) != 2 || !whole_k(0)) return 0;
-  const std::int64_t most_k = tile(0) == CUBLASLT_MATMUL_TILE_192x192 ? kShortest - 1 : kShort;
-  if (p.k > most_k) return 0;
   const auto first_of = [&](std::initializer_list<std::uint32_t> tiles) -> std::size_t {
     for (std::size_t i = 1; i < candidates.size(); ++i)
       if (whole_k(i) && std::find(tiles.begin(), tiles.end(), tile(i)) != tiles.end()) return i;
     return 0;
   };
+  if (p.c_dtype == DType::f32 && p.write == Write::add) {
+    if (p.k > kLongOfSums || tile(0) == CUBLASLT_MATMUL_TILE_128x128 || tile(0) == CUBLASLT_MATMUL_TILE_128x160)
+      return 0;
+    if (p.k > kShort)
+      if (const std::size_t found = first_of({CUBLASLT_MATMUL_TILE_128x128})) return found;
+    return first_of({CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_128x160});
+  }
+  const std::int64_t most_k = tile(0) == CUBLASLT_MATMUL_TILE_192x192 ? kShortest - 1 : kShort;
+  if (p.k > most_k) return 0;
   if (p.k >= kShortest)
     if (const std::size_t found = first_of({CUBLASLT_MATMUL_TILE_128x128})) return found;
   return first_of({CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_128x160, CUBLASLT_MATMUL_TILE_144x128,

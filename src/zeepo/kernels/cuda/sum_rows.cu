@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kLines* kWarp)
 
 void sum_rows(CudaStream& stream, ConstView x, View sums, Write write) {
   const std::int64_t n = x.shape[-1], rows = x.shape.rows();
-  if (sums.elements() != n || sums.dtype != x.dtype)
+  if (sums.elements() != n || (sums.dtype != x.dtype && sums.dtype != DType::f32))
     throw Error("sum_rows: rows of {} {} do not fit sums of {} {}", name_of(x.dtype), x.shape.str(),
                 name_of(sums.dtype), sums.shape.str());
   if (n == 0) return;
