@@ -1,6 +1,7 @@
 #include "zeepo/kernels/embedding.h"
 
 #include "tests/kernels/kernel_checks.h"
+#include "tests/support/errors.h"
 
 namespace zeepo {
 namespace {
@@ -39,12 +40,12 @@ TEST(Embed, CopiesRows) {
 // The sums are fp32, in the order of the ids, whatever the table holds: so the bits are known.
 TEST(EmbedBackward, SumsInOrderAndRoundsOnce) {
   Threads threads(2);
-  for (const DType dtype : kFloatTypes)
+  for (const SummedTypes types : kSummedTypes)
     for (const Write write : {Write::overwrite, Write::add})
       for (const auto& [vocabulary, n, count] : kCases) {
         const auto ids = word_ids(count, vocabulary);
-        const auto dy = TypedValues::random(dtype, {count, n}, 2),
-                   before = TypedValues::random(dtype, {vocabulary, n}, 3);
+        const auto dy = TypedValues::random(types.values, {count, n}, 2),
+                   before = TypedValues::random(types.sums, {vocabulary, n}, 3);
         auto dtable = before, expected = before;
         for (int repetition = 0; repetition < 2; ++repetition) {  // memory kept from the last call must not show
           dtable = before;
@@ -56,8 +57,17 @@ TEST(EmbedBackward, SumsInOrderAndRoundsOnce) {
         for (std::int64_t i = 0; i < count * n; ++i)
           sums[static_cast<std::size_t>(ids[static_cast<std::size_t>(i / n)] * n + i % n)] += static_cast<float>(dy[i]);
         for (std::size_t i = 0; i < sums.size(); ++i) expected.set(static_cast<std::int64_t>(i), sums[i]);
-        ASSERT_TRUE(dtable.bytes() == expected.bytes()) << name_of(dtype) << " " << vocabulary << " " << n;
+        ASSERT_TRUE(dtable.bytes() == expected.bytes()) << name_of(types.values) << " " << vocabulary << " " << n;
       }
+}
+
+TEST(EmbedBackward, RefusesASumThatIsNarrower) {
+  Threads threads(1);
+  const auto ids = word_ids(2, 3);
+  TypedValues dy(DType::f32, {2, 4}), dtable(DType::bf16, {3, 4});
+  EXPECT_TRUE(
+      names(error_text([&] { embed_backward(threads.stream, view_of(ids), dy.view(), dtable.view(), Write::add); }),
+            "fp32 elements in bf16"));
 }
 
 TEST(EmbedBackward, SameBitsForAnyThreadCount) {

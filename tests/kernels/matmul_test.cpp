@@ -231,10 +231,10 @@ TEST(Matmul, RefusesShapesAndTypesThatDoNotFit) {
 }
 
 TEST(SumRows, MatchesDoublesAndAddsInPlace) {
-  for (const DType dtype : kFloatTypes) {
+  for (const SummedTypes types : kSummedTypes) {
     for (const auto& [rows, n] : {std::pair{1, 1}, {3, 17}, {200, 300}, {1025, 33}}) {
-      const auto x = TypedValues::random(dtype, {rows, n}, 5);
-      const auto before = TypedValues::random(dtype, {n}, 6);
+      const auto x = TypedValues::random(types.values, {rows, n}, 5);
+      const auto before = TypedValues::random(types.sums, {n}, 6);
       std::vector<std::byte> first;
       for (const int threads : {1, 3}) {
         ThreadPool pool(threads);
@@ -248,7 +248,7 @@ TEST(SumRows, MatchesDoublesAndAddsInPlace) {
               expected += x[i * n + j];
               magnitude += std::abs(x[i * n + j]);
             }
-            ASSERT_NEAR(sums[j], expected, 1.01 * rounding_of(dtype) * std::abs(expected) + 4e-7 * magnitude);
+            ASSERT_NEAR(sums[j], expected, 1.01 * rounding_of(types.sums) * std::abs(expected) + 4e-7 * magnitude);
           }
           if (write == Write::overwrite && first.empty()) first = sums.bytes();
           if (write == Write::overwrite) {

@@ -10,6 +10,15 @@
 namespace zeepo {
 
 inline constexpr DType kFloatTypes[] = {DType::f32, DType::bf16, DType::f16};
+// What is summed up, and what in.
+struct SummedTypes {
+  DType values, sums;
+};
+inline constexpr SummedTypes kSummedTypes[] = {{DType::f32, DType::f32},
+                                               {DType::bf16, DType::bf16},
+                                               {DType::f16, DType::f16},
+                                               {DType::bf16, DType::f32},
+                                               {DType::f16, DType::f32}};
 
 // The relative size of one rounding.
 inline double rounding_of(DType dtype) {

@@ -84,7 +84,8 @@ TEST(AbandonedStep, LeavesNothingToTheNext) {
                                         .stage = stage,
                                         .prefetch_bytes = prefetch_bytes,
                                         .accumulation = accumulation,
-                                        .reduce = reduce};
+                                        .reduce = reduce,
+                                        .ops_add_gradients = stage % 2 == 1};
             const Outcome smooth = train(ranks, options, Throw::no);
             for (const Throw where : {Throw::forward, Throw::backward})
               for (std::int64_t broken = 0; broken < accumulation; ++broken)

@@ -12,16 +12,17 @@ constexpr Case kCases[] = {
     {1, 1, 5, 1, 3, 1, 0}, {5, 3, 9, 4, 3, 1, 1}, {17, 2, 11, 5, 5, 2, 2}, {3, 4, 8, 6, 1, 3, 0}};
 
 TEST(CudaConv, ConvolutionAndItsGradientsAreNearTheCpus) {
-  for (const DType dtype : kFloatTypes)
+  for (const SummedTypes types : kSummedTypes)
     for (const Case& c : kCases)
       for (const Write write : {Write::overwrite, Write::add}) {
+        const DType dtype = types.values;
         const ConvOptions options{.stride = c.stride, .padding = c.padding};
         const std::int64_t side = (c.size + 2 * c.padding - c.kernel) / c.stride + 1;
         const Shape image{c.images, c.in, c.size, c.size}, filter{c.out, c.in, c.kernel, c.kernel};
         const Shape result{c.images, c.out, side, side};
         auto x = Twin::random(dtype, image, 1), weight = Twin::random(dtype, filter, 2);
         auto bias = Twin::random(dtype, {c.out}, 3), dy = Twin::random(dtype, result, 4);
-        auto dweight = Twin::random(dtype, filter, 5), dbias = Twin::random(dtype, {c.out}, 6);
+        auto dweight = Twin::random(types.sums, filter, 5), dbias = Twin::random(types.sums, {c.out}, 6);
         Twin y(dtype, result), dx(dtype, image);
         Twin scratch(DType::f32, {conv2d_scratch_elements(image, filter, options)});
         on_both([&](auto& s) {

@@ -18,20 +18,20 @@ std::vector<std::int32_t> some_ids(std::int64_t count) {
 }
 
 TEST(CudaEmbedding, LooksUpAndSumsWithTheBitsOfTheCpu) {
-  for (const DType dtype : kFloatTypes)
+  for (const SummedTypes types : kSummedTypes)
     for (const std::int64_t n : {1, 8, 13, 264, 1032})
       for (const std::int64_t count : {1, 6, 900})
         for (const Write write : {Write::overwrite, Write::add}) {
           auto ids = Twin::integers(some_ids(count), {count});
-          auto table = Twin::random(dtype, {kVocabulary, n}, 1), dy = Twin::random(dtype, {count, n}, 2);
-          auto dtable = Twin::random(dtype, {kVocabulary, n}, 3);
-          Twin y(dtype, {count, n});
+          auto table = Twin::random(types.values, {kVocabulary, n}, 1), dy = Twin::random(types.values, {count, n}, 2);
+          auto dtable = Twin::random(types.sums, {kVocabulary, n}, 3);
+          Twin y(types.values, {count, n});
           on_both([&](auto& s) {
             embed(s, ids.on(s), table.on(s), y.on(s));
             embed_backward(s, ids.on(s), dy.on(s), dtable.on(s), write);
           });
-          y.expect_same_bits("embed " + name_of_case(dtype, count, n));
-          dtable.expect_same_bits("embed_backward " + name_of_case(dtype, count, n, write == Write::add));
+          y.expect_same_bits("embed " + name_of_case(types.values, count, n));
+          dtable.expect_same_bits("embed_backward " + name_of_case(types.values, count, n, write == Write::add));
         }
 }
 

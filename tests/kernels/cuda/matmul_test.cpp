@@ -13,22 +13,25 @@ constexpr Size kSizes[] = {{1, 1, 1},      {3, 5, 7},       {1, 64, 128},    {17
                            {128, 256, 64}, {64, 1000, 321}, {513, 128, 2048}};
 
 TEST(CudaMatmul, IsNearTheCpusInEveryLayout) {
-  for (const DType dtype : kFloatTypes)
+  for (const SummedTypes types : kSummedTypes)
     for (const auto [m, n, k] : kSizes)
       for (const Transpose a : {Transpose::no, Transpose::yes})
         for (const Transpose b : {Transpose::no, Transpose::yes})
           for (const Write write : {Write::overwrite, Write::add}) {
+            const DType dtype = types.values;
             auto left = Twin::random(dtype, a == Transpose::yes ? Shape{k, m} : Shape{m, k}, 1);
             auto right = Twin::random(dtype, b == Transpose::yes ? Shape{n, k} : Shape{k, n}, 2);
-            auto result = Twin::random(dtype, {m, n}, 3), bias = Twin::random(dtype, {n}, 4);
+            auto result = Twin::random(types.sums, {m, n}, 3), bias = Twin::random(dtype, {n}, 4);
+            const bool with_bias = write == Write::overwrite && types.sums == dtype;
             on_both([&](auto& s) {
               matmul(s, left.on(s), right.on(s), result.on(s),
-                     {.a = a, .b = b, .write = write, .bias = write == Write::add ? View{} : bias.on(s)});
+                     {.a = a, .b = b, .write = write, .bias = with_bias ? bias.on(s) : View{}});
             });
             const auto what = fmt::format("{} {}{}{}", name_of_case(dtype, m, n, k), a == Transpose::yes ? " aᵀ" : "",
                                           b == Transpose::yes ? " bᵀ" : "", write == Write::add ? " added" : "");
             // both sums have k roundings in fp32; in 16 bits the product may have been rounded before it is added to
-            const double rounded = dtype == DType::f32 ? 0 : rounding_of(dtype) * 5 * std::sqrt(static_cast<double>(k));
+            const double rounded =
+                types.sums == DType::f32 ? 0 : rounding_of(dtype) * 5 * std::sqrt(static_cast<double>(k));
             result.expect_near(3e-7, static_cast<double>(k) + rounded / 3e-7, what);
           }
 }
@@ -121,13 +124,13 @@ TEST(CudaMatmul, RefusesWhatDoesNotFit) {
 }
 
 TEST(CudaSumRows, IsNearTheCpus) {
-  for (const DType dtype : kFloatTypes)
+  for (const SummedTypes types : kSummedTypes)
     for (const auto& [rows, n] :
          {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 5}, {1000, 264}, {3, 2048}, {70, 1031}})
       for (const Write write : {Write::overwrite, Write::add}) {
-        auto x = Twin::random(dtype, {rows, n}, 1), sums = Twin::random(dtype, {n}, 2);
+        auto x = Twin::random(types.values, {rows, n}, 1), sums = Twin::random(types.sums, {n}, 2);
         on_both([&](auto& s) { sum_rows(s, x.on(s), sums.on(s), write); });
-        sums.expect_near(2e-6, std::sqrt(static_cast<double>(rows)), "sum_rows " + name_of_case(dtype, rows, n));
+        sums.expect_near(2e-6, std::sqrt(static_cast<double>(rows)), "sum_rows " + name_of_case(types.values, rows, n));
       }
 }
 

@@ -41,16 +41,17 @@ TEST(CudaNorm, LayerNormIsNearTheCpus) {
 }
 
 TEST(CudaNorm, LayerNormBackwardIsNearTheCpus) {
-  for (const DType dtype : kFloatTypes)
+  for (const SummedTypes types : kSummedTypes)
     for (const auto [rows, n] : kSizes)
       for (const Write write : kWrites) {
         if (n == 1) continue;  // the gradient is a rounding error
+        const DType dtype = types.values;
         const auto what = name_of_case(dtype, rows, n, write == Write::add);
         const Shape shape{rows, n}, row{n};
         auto x = Twin::random(dtype, shape, 1, 2), dy = Twin::random(dtype, shape, 2),
              dx = Twin::random(dtype, shape, 5);
         auto weight = Twin::random(dtype, row, 3);
-        auto dweight = Twin::random(dtype, row, 6), dbias = Twin::random(dtype, row, 7);
+        auto dweight = Twin::random(types.sums, row, 6), dbias = Twin::random(types.sums, row, 7);
         Twin y(dtype, shape), mean(DType::f32, {rows}), rstd(DType::f32, {rows});
         on_both([&](auto& s) {
           layer_norm(s, {.x = x.on(s),
@@ -82,17 +83,18 @@ TEST(CudaNorm, LayerNormBackwardIsNearTheCpus) {
 }
 
 TEST(CudaNorm, RmsNormAndItsGradientAreNearTheCpus) {
-  for (const DType dtype : kFloatTypes)
+  for (const SummedTypes types : kSummedTypes)
     for (const auto [rows, n] : kSizes)
       for (const Write write : kWrites)
         for (const std::int64_t shift : {0, 1}) {
+          const DType dtype = types.values;
           if (shift > 0 && n > 8192) continue;  // too long where it is not aligned
           const auto what = name_of_case(dtype, rows, n, shift);
           const Shape shape{rows, n}, row{n};
           const bool with_delta = write == Write::add;
           auto x = Twin::random(dtype, shape, 1, 2, shift), delta = Twin::random(dtype, shape, 2);
           auto dy = Twin::random(dtype, shape, 3), dx = Twin::random(dtype, shape, 5);
-          auto weight = Twin::random(dtype, row, 4), dweight = Twin::random(dtype, row, 6);
+          auto weight = Twin::random(dtype, row, 4), dweight = Twin::random(types.sums, row, 6);
           Twin sum(dtype, shape), y(dtype, shape), rstd(DType::f32, {rows});
           on_both([&](auto& s) {
             rms_norm(s, {.x = x.on(s),

@@ -1,0 +1,132 @@
+// Ops that add each micro-step's gradients to their fp32 sums themselves, as on a GPU: the same bits wherever states
+// live, fewer roundings, and nothing held beside the sums.
+#include "tests/support/errors.h"
+#include "tests/support/test_directory.h"
+#include "tests/zero/sharded_models.h"
+
+namespace zeepo {
+namespace {
+
+class OpsAddGradients : public testing::Test {
+ protected:
+  ShardedRun base(int ranks, DType dtype) const {
+    return run_in_tiers(ranks,
+                        {.dtype = dtype,
+                         .stage = 3,
+                         .prefetch_bytes = 1 << 20,
+                         .accumulation = 3,
+                         .ops_add_gradients = true,
+                         .step_below_on = StepSide::device,
+                         .clip = 0.5f,
+                         .loss_scale = {.initial = 128}},
+                        directory_.path());
+  }
+  template <class Model>
+  static void expect_near_sums_apart(ShardedRun run, const std::string& what) {
+    const auto added = train_ranks<Model>(run);
+    run.options.ops_add_gradients = false;
+    expect_near(added[0], train_ranks<Model>(run)[0], 1e-5, what);
+  }
+
+  TestDirectory directory_;
+};
+
+TEST_F(OpsAddGradients, GivesTheSameBitsInEveryTier) {
+  const std::vector<Placement> placements{{{}, {.host = 1}, Place::device},
+                                          {{}, {.nvme = 1}, Place::device},
+                                          {{.nvme = 1}, {}, Place::device},
+                                          {{.host = 1}, {.nvme = 1}, Place::host},
+                                          {{.host = 0.5}, {.host = 0.4, .nvme = 0.3}, Place::device}};
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const StepPhase phase : {StepPhase::after_backward, StepPhase::in_backward}) {
+      if (phase == StepPhase::in_backward && dtype == DType::f16) continue;
+      ShardedRun run = base(1, dtype);
+      run.options.step_phase = phase;
+      if (phase == StepPhase::in_backward) run.options.clip = 0;
+      const auto reference = train_ranks<Wide>(run);
+      for (std::size_t i = 0; i < placements.size(); ++i) {
+        run.options.placement = placements[i];
+        expect_same_bits(train_ranks<Wide>(run), reference,
+                         fmt::format("{}, placement {}, phase {}", name_of(dtype), i, static_cast<int>(phase)));
+      }
+    }
+}
+
+TEST_F(OpsAddGradients, GivesTheSameBitsAtEveryStage) {
+  ShardedRun run = base(1, DType::bf16);
+  const auto reference = train_ranks<Wide>(run);
+  for (const int stage : {0, 1, 2}) {
+    run.options.stage = stage;
+    expect_same_bits(train_ranks<Wide>(run), reference, fmt::format("stage {}", stage));
+  }
+}
+
+// Parameters that are used more than once, frozen, unused, or outside of all units.
+TEST_F(OpsAddGradients, SumsEveryUseOfParameters) {
+  const ShardedRun run = base(1, DType::f32);
+  expect_near_sums_apart<Tied>(run, "tied");
+  expect_near_sums_apart<UsedByTwo>(run, "used by two");
+  expect_near_sums_apart<CalledAgain>(run, "called again");
+  expect_near_sums_apart<Frozen>(run, "frozen");
+  expect_near_sums_apart<Unused>(run, "unused");
+  expect_near_sums_apart<Branching>(run, "branching");
+  expect_near_sums_apart<Outside>(run, "outside");
+}
+
+// Furthest from the weights of an fp32 run, over four plain steps.
+template <class Model>
+double error_in(ShardedRun run) {
+  run.options.optimizer = kPlainSgd;
+  run.options.clip = 0;
+  run.options.accumulation = 8;
+  const auto weights = train_ranks<Model>(run)[0].weights;
+  run.options.dtype = DType::f32;
+  const auto exact = train_ranks<Model>(run)[0].weights;
+  double sum = 0;
+  for (const auto& [name, values] : exact)
+    for (std::size_t i = 0; i < values.size(); ++i) sum += std::pow(weights.at(name)[i] - values[i], 2);
+  return sum;
+}
+
+TEST_F(OpsAddGradients, RoundsLessThanSumsApart) {
+  ShardedRun run = base(1, DType::bf16);
+  run.steps = 1;
+  const double added = error_in<Wide>(run);
+  run.options.ops_add_gradients = false;
+  EXPECT_LT(added, error_in<Wide>(run));
+}
+
+TEST_F(OpsAddGradients, HoldsNoGradientsBesideTheirSums) {
+  std::int64_t peaks[2] = {}, largest = 0;
+  for (const bool adds : {false, true}) {
+    ShardedRun run = base(1, DType::bf16);
+    run.options.ops_add_gradients = adds;
+    Session session({.threads = 1, .device_bytes = run.device_bytes, .lower = run.lower});
+    Wide model;
+    Engine engine(model, session.communicator(), run.options);
+    engine.load(fill_weights);
+    session.restart_peaks();
+    for (int m = 0; m < 3; ++m) engine.micro_step([&] { return loss_of(model, Rows(m, 1), DType::bf16, 0); });
+    (void)engine.step(0.1);
+    peaks[adds] = session.memory().peak()[Kind::working];
+    for (const auto& unit : engine.plan().units) largest = std::max(largest, unit.elements);
+  }
+  EXPECT_LE(peaks[true], peaks[false] - largest * 2);
+}
+
+TEST_F(OpsAddGradients, LeavesSeveralRanksAlone) {
+  ShardedRun run = base(2, DType::bf16);
+  const auto with = train_ranks<Wide>(run);
+  run.options.ops_add_gradients = false;
+  expect_same_bits(with, train_ranks<Wide>(run), "two ranks");
+}
+
+TEST_F(OpsAddGradients, RefusesSumsBelowTheDevice) {
+  ShardedRun run = base(1, DType::bf16);
+  run.options.step_below_on = StepSide::host;
+  run.options.placement.optimizer = {.host = 1};
+  EXPECT_TRUE(names(error_text([&] { train_ranks<Wide>(run); }), "add to sums of gradients", "let the device step"));
+}
+
+}  // namespace
+}  // namespace zeepo
