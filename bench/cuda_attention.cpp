@@ -112,6 +112,7 @@ void problems(benchmark::internal::Benchmark* bench, bool backward) {
     if (path == 0 && backward) continue;
     bench->Args({path, 1, 4, 2048, 2048, 16, 2, 128, 0});
     bench->Args({path, 1, 8, 1024, 1024, 12, 12, 64, 0});
+    bench->Args({path, 1, 16, 2048, 2048, 14, 2, 64, 0});
     bench->Args({path, 1, 1, 8192, 8192, 16, 2, 128, 0});
     bench->Args({path, 1, 4, 8192, 8192, 16, 2, 128, 0});
     bench->Args({path, 1, 4, 4096, 4096, 32, 8, 128, 0});
