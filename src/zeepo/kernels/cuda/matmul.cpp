@@ -56,9 +56,9 @@ T config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttribut
 
 // Which of cuBLASLt's candidates, best first by its own model, to take. Under load that lasts the GPU is slower than
 // that model thinks: where k is short, Hopper kernels with tiles of about 128 × 128, whose warpgroups take turns at
-// writing results, are then up to 22% faster than the first one (bench_cuda_matmul_algorithms; than tiles of 192 × 192
-// with the shortest k only). So it is for a longer k where what is added to is fp32: as much is read and written then
-// as the operands are long. All candidates that do not split k add along it in the same order: the same bits.
+// writing results, are then up to 22% faster than the first one (bench_cuda_matmul_algorithms). So they are for a
+// longer k where what is added to is fp32, which is read and written meanwhile. All candidates that do not split k add
+// along it in the same order: the same bits.
 std::size_t choose(const Product& p, std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
   constexpr std::int64_t kLongOfSums = 8192, kShort = 4096, kShortest = 2048;
   const auto tile = [&](std::size_t i) {
@@ -81,8 +81,7 @@ std::size_t choose(const Product& p, std::span<const cublasLtMatmulHeuristicResu
       if (const std::size_t found = first_of({CUBLASLT_MATMUL_TILE_128x128})) return found;
     return first_of({CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_128x160});
   }
-  const std::int64_t most_k = tile(0) == CUBLASLT_MATMUL_TILE_192x192 ? kShortest - 1 : kShort;
-  if (p.k > most_k) return 0;
+  if (p.k > kShort) return 0;
   if (p.k >= kShortest)
     if (const std::size_t found = first_of({CUBLASLT_MATMUL_TILE_128x128})) return found;
   return first_of({CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_128x160, CUBLASLT_MATMUL_TILE_144x128,
