@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "zeepo/autograd/tape.h"
-#include "zeepo/base/error.h"
 #include "zeepo/kernels/fp8.h"
 #include "zeepo/kernels/matmul.h"
+#include "zeepo/ops/linear_backward.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -32,15 +32,9 @@ void multiply_in_fp8(const Tensor& a, const Tensor& b, Transpose transpose_b, co
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout, Products products) {
-  const bool out_in = layout == WeightLayout::out_in;
-  const std::int64_t in = weight.shape()[out_in ? 1 : 0], out = weight.shape()[out_in ? 0 : 1];
-  if (weight.shape().rank() != 2 || x.shape()[-1] != in)
-    throw Error("linear: x {} does not fit the weight {}", x.shape().str(), weight.shape().str());
-  if (bias.defined() && bias.elements() != out)
-    throw Error("linear: bias {} does not fit the weight {}", bias.shape().str(), weight.shape().str());
-
+  const std::int64_t in = x.shape()[-1], out = linear_width(x, weight, bias, layout);
   Tensor y(x.shape().with_last(out), x.dtype());
-  const auto transposed = out_in ? Transpose::yes : Transpose::no;
+  const Transpose transposed = forward_transpose(layout);
   const bool in_fp8 = products == Products::fp8 && in % kFp8Multiple == 0 && out % kFp8Multiple == 0;
   if (in_fp8)
     multiply_in_fp8(x, weight, transposed, y, {.bias = bias.view(), .short_sums = true});
@@ -48,13 +42,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightL
     launch([&](auto& s) { matmul(s, x.view(), weight.view(), y.view(), {.b = transposed, .bias = bias.view()}); });
 
   if (Tape* tape = Tape::recording({&x, &weight, &bias})) {
-    const auto dx = wanted_gradient(x), dweight = wanted_gradient(weight), dbias = wanted_gradient(bias);
-    const auto saved_x = dweight ? tape->save(x) : Saved();
+    const auto dx = wanted_gradient(x);
+    const LinearParameters parameters(*tape, x, weight, bias, layout);
     const auto saved_weight = dx ? tape->save(weight) : Saved();
     tape->record({&y}, [=](std::span<Tensor> dy) {
       if (dx) {
         const auto to = dx->target();
-        const auto b = out_in ? Transpose::no : Transpose::yes;
+        const auto b = backward_transpose(layout);
         if (in_fp8)
           multiply_in_fp8(dy[0], saved_weight(), b, to.tensor, {.write = to.write});
         else
@@ -62,18 +56,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightL
             matmul(s, dy[0].view(), saved_weight().view(), to.tensor.view(), {.b = b, .write = to.write});
           });
       }
-      if (dweight) {
-        const auto to = dweight->target();
-        const Tensor input = saved_x();
-        const Tensor &a = out_in ? dy[0] : input, &b = out_in ? input : dy[0];
-        launch([&](auto& s) {
-          matmul(s, a.view(), b.view(), to.tensor.view(), {.a = Transpose::yes, .write = to.write});
-        });
-      }
-      if (dbias) {
-        const auto to = dbias->target();
-        launch([&](auto& s) { sum_rows(s, dy[0].view(), to.tensor.view(), to.write); });
-      }
+      parameters.add_gradients(dy[0]);
     });
   }
   return y;
