@@ -4,8 +4,9 @@
 
 #include <cmath>
 
-#include "tests/kernels/typed_values.h"
+#include "tests/kernels/kernel_checks.h"
 #include "zeepo/base/error.h"
+#include "zeepo/kernels/elementwise.h"
 
 namespace zeepo {
 namespace {
@@ -228,6 +229,35 @@ TEST(Matmul, RefusesShapesAndTypesThatDoNotFit) {
   EXPECT_THROW(matmul(stream, a.view(), b.view(), c.view(), {.b = Transpose::yes}), Error);
   EXPECT_THROW(matmul(stream, a.view(), half.view(), c.view()), Error);
   EXPECT_THROW(matmul(stream, a.view(), b.view(), c.view(), {.write = Write::add, .bias = bias.view()}), Error);
+}
+
+TEST(MatmulActivateBackward, IsTheProductTimesTheSlope) {
+  Threads threads(2);
+  for (const DType dtype : kFloatTypes)
+    for (const Activation f : {Activation::gelu_tanh, Activation::relu}) {
+      const auto a = TypedValues::random(dtype, {2, 5, 19}, 1), b = TypedValues::random(dtype, {12, 19}, 2);
+      const auto before = TypedValues::random(dtype, {2, 5, 12}, 3);
+      TypedValues c(dtype, {2, 5, 12}), expected(dtype, {2, 5, 12});
+      matmul_activate_backward(threads.stream, a.view(), b.view(), f, before.view(), c.view(), {.b = Transpose::yes});
+      matmul(threads.stream, a.view(), b.view(), expected.view(), {.b = Transpose::yes});
+      activate_backward(threads.stream, f, before.view(), expected.view(), expected.view());
+      EXPECT_EQ(c.bytes(), expected.bytes()) << name_of(dtype);
+    }
+}
+
+TEST(MatmulActivateBackward, RefusesWhatDoesNotFit) {
+  Threads threads(1);
+  const auto refuses = [&](View before, View c, const MatmulOptions& options) {
+    TypedValues a(DType::f32, {2, 3}), b(DType::f32, {3, 4});
+    EXPECT_THROW(matmul_activate_backward(threads.stream, a.view(), b.view(), Activation::relu, before, c, options),
+                 Error);
+  };
+  TypedValues c(DType::f32, {2, 4}), wide(DType::f32, {2, 5}), half(DType::bf16, {2, 4}), bias(DType::f32, {4});
+  refuses(wide.view(), c.view(), {});
+  refuses(half.view(), c.view(), {});
+  refuses(half.view(), half.view(), {});
+  refuses(c.view(), c.view(), {.write = Write::add});
+  refuses(c.view(), c.view(), {.bias = bias.view()});
 }
 
 TEST(SumRows, MatchesDoublesAndAddsInPlace) {

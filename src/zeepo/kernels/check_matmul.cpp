@@ -16,4 +16,15 @@ MatmulSizes matmul_sizes(ConstView a, ConstView b, ConstView c, const MatmulOpti
   return {m, n, k};
 }
 
+void check_activate_backward(ConstView a, ConstView before, ConstView c, const MatmulOptions& options) {
+  if (before.dtype != a.dtype || c.dtype != a.dtype || before.elements() != c.elements())
+    throw Error("matmul: the slope at {} {} times a product of {} gives {} {}: must be of one type and size",
+                name_of(before.dtype), before.shape.str(), name_of(a.dtype), name_of(c.dtype), c.shape.str());
+  if (options.a == Transpose::yes || options.write == Write::add || options.bias || options.a_stride ||
+      options.c_stride || options.part.whole)
+    throw Error(
+        "matmul: {} times the slope of an activation: a must be whole and stored (m, k), c written over, no bias",
+        a.shape.str());
+}
+
 }  // namespace zeepo

@@ -1,6 +1,7 @@
 // Matrix products. Operands share one dtype, which the result has too, or it is fp32; sums are fp32.
 #pragma once
 
+#include "zeepo/base/activation.h"
 #include "zeepo/device/stream.h"
 #include "zeepo/device/view.h"
 
@@ -32,6 +33,13 @@ struct MatmulOptions {
 // (B·T, k). How the work is cut depends on m, n and k only. c overlaps neither a nor b.
 void matmul(CpuStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
+
+// c = (a b) · f'(before), all of one type. cuBLASLt takes the tanh form of gelu along: one rounding, not two. Options:
+// how b is stored; nothing else.
+void matmul_activate_backward(CpuStream&, ConstView a, ConstView b, Activation f, ConstView before, View c,
+                              const MatmulOptions& options = {});
+void matmul_activate_backward(CudaStream&, ConstView a, ConstView b, Activation f, ConstView before, View c,
+                              const MatmulOptions& options = {});
 
 // sums[j] = sum over rows of x[i][j].   x: (..., n)   sums: (n), of x's type or fp32
 void sum_rows(CpuStream&, ConstView x, View sums, Write write);

@@ -105,6 +105,39 @@ TEST(CudaMatmul, RefusesAPartOutsideOfK) {
   EXPECT_TRUE(names(text, "matmul", "[4, 12)", "k 11"));
 }
 
+// Sizes and shifts that cuBLASLt takes, and others.
+TEST(CudaMatmul, TakesTheSlopeOfAnActivationAlong) {
+  constexpr Size sizes[] = {{1, 8, 8}, {1, 256, 64}, {3, 5, 7}, {17, 64, 40}, {130, 72, 257}, {260, 512, 128}};
+  for (const DType dtype : kFloatTypes)
+    for (const auto [m, n, k] : sizes)
+      for (const Activation f : {Activation::gelu_tanh, Activation::silu})
+        for (const Transpose b : {Transpose::no, Transpose::yes})
+          for (const std::int64_t shift : {0, 1}) {
+            auto left = Twin::random(dtype, {m, k}, 1, 0.3f), before = Twin::random(dtype, {m, n}, 3, 2, shift);
+            auto right = Twin::random(dtype, b == Transpose::yes ? Shape{n, k} : Shape{k, n}, 2, 0.3f);
+            Twin result(dtype, {m, n});
+            on_both([&](auto& s) {
+              matmul_activate_backward(s, left.on(s), right.on(s), f, before.on(s), result.on(s), {.b = b});
+            });
+            result.expect_near(dtype == DType::f32 ? 3e-6 : rounding_of(dtype), 8,
+                               fmt::format("{}, activation {}{}, {} off", name_of_case(dtype, m, n, k),
+                                           static_cast<int>(f), b == Transpose::yes ? " bᵀ" : "", shift));
+          }
+}
+
+TEST(CudaMatmul, TakesTheSlopeAlongWithTheSameBitsEveryTime) {
+  auto a = Twin::random(DType::bf16, {64, 8192}, 1), b = Twin::random(DType::bf16, {64, 8192}, 2);
+  auto before = Twin::random(DType::bf16, {64, 64}, 3);
+  std::vector<std::byte> first;
+  for (int turn = 0; turn < 5; ++turn) {
+    Twin c(DType::bf16, {64, 64});
+    matmul_activate_backward(gpu(), a.on(gpu()), b.on(gpu()), Activation::gelu_tanh, before.on(gpu()), c.on(gpu()),
+                             {.b = Transpose::yes});
+    if (turn == 0) first = c.back().bytes();
+    EXPECT_TRUE(c.back().bytes() == first);
+  }
+}
+
 TEST(CudaMatmul, GivesTheSameBitsEveryTime) {
   auto a = Twin::random(DType::bf16, {64, 8192}, 1), b = Twin::random(DType::bf16, {64, 8192}, 2);
   std::vector<std::byte> first;

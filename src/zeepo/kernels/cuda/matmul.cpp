@@ -11,6 +11,7 @@
 #include "zeepo/kernels/check_matmul.h"
 #include "zeepo/kernels/cuda/cublas_lt.h"
 #include "zeepo/kernels/cuda/fill_rows.h"
+#include "zeepo/kernels/elementwise.h"
 
 namespace zeepo {
 namespace {
@@ -26,11 +27,11 @@ struct Product {
   DType dtype, c_dtype;
   Transpose a, b;
   Write write;
-  bool bias;
-  std::array<std::uint32_t, 3> alignments;  // of a, b and c, in bytes
+  cublasLtEpilogue_t epilogue;              // what is done to the sums: nothing, BIAS or DGELU
+  std::array<std::uint32_t, 4> alignments;  // of a, b, c and DGELU's operand, in bytes
 
   auto key() const {
-    return std::tie(device, m, n, k, a_stride, c_stride, dtype, c_dtype, a, b, write, bias, alignments);
+    return std::tie(device, m, n, k, a_stride, c_stride, dtype, c_dtype, a, b, write, epilogue, alignments);
   }
   bool operator<(const Product& other) const { return key() < other.key(); }
 };
@@ -39,9 +40,12 @@ Description describe(const Product& p) {
   Description description = make_description();
   set(description, CUBLASLT_MATMUL_DESC_TRANSA, p.b == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, p.a == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (p.bias) {
-    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.dtype));
+  set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
+  if (p.epilogue == CUBLASLT_EPILOGUE_BIAS) set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.dtype));
+  if (p.epilogue == CUBLASLT_EPILOGUE_DGELU) {
+    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.c_stride);
+    // Until it runs, any address that is aligned as the operand's: candidates depend on that.
+    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, std::uintptr_t{p.alignments[3]});
   }
   return description;
 }
@@ -126,8 +130,8 @@ Product checked(CudaStream& stream, ConstView a, ConstView b, View c, const Matm
           options.a,
           options.b,
           options.write,
-          static_cast<bool>(options.bias),
-          {alignment_of(a.data), alignment_of(b.data), alignment_of(c.data)}};
+          options.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT,
+          {alignment_of(a.data), alignment_of(b.data), alignment_of(c.data), 0}};
 }
 
 // `bias` where cuBLASLt takes it.
@@ -154,15 +158,42 @@ MatmulOptions without_parts(CudaStream& stream, ConstView a, View c, MatmulOptio
   return options;
 }
 
+// Whether a product takes the slope of an activation along: cuBLASLt has that of the tanh form of gelu, and wants what
+// it is taken at aligned.
+bool takes_slope(Activation f, ConstView a, ConstView b, ConstView before, ConstView c) {
+  const auto aligned = [](const void* data) { return alignment_of(data) >= 16; };
+  return f == Activation::gelu_tanh && size_of(c.dtype) == 2 && a.shape[-1] % 8 == 0 && c.shape[-1] % 8 == 0 &&
+         aligned(a.data) && aligned(b.data) && aligned(before.data) && aligned(c.data);
+}
+
+// Times the slope of gelu at `before`, if there is one.
+void multiply(CudaStream& stream, ConstView a, ConstView b, View c, const MatmulOptions& options,
+              const void* before = nullptr) {
+  Product p = checked(stream, a, b, c, options);
+  if (p.m == 0 || p.n == 0) return;
+  if (before) {
+    p.epilogue = CUBLASLT_EPILOGUE_DGELU;
+    p.alignments[3] = alignment_of(before);
+  }
+  Planned& planned = kept_plan(p, [&](const Product& product) { return plan(stream, product); });
+  if (before) set(planned.description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, before);
+  if (options.bias) set(planned.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_bias(stream, options.bias));
+  planned.run(stream, a.data, b.data, c.data, p.write);
+}
+
 }  // namespace
 
 void matmul(CudaStream& stream, ConstView a, ConstView b, View c, const MatmulOptions& options) {
   if (options.part.whole) return matmul(stream, a, b, c, without_parts(stream, a, c, options));
-  const Product p = checked(stream, a, b, c, options);
-  if (p.m == 0 || p.n == 0) return;
-  Planned& planned = kept_plan(p, [&](const Product& product) { return plan(stream, product); });
-  if (p.bias) set(planned.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned_bias(stream, options.bias));
-  planned.run(stream, a.data, b.data, c.data, p.write);
+  multiply(stream, a, b, c, options);
+}
+
+void matmul_activate_backward(CudaStream& stream, ConstView a, ConstView b, Activation f, ConstView before, View c,
+                              const MatmulOptions& options) {
+  check_activate_backward(a, before, c, options);
+  if (takes_slope(f, a, b, before, c)) return multiply(stream, a, b, c, options, before.data);
+  matmul(stream, a, b, c, options);
+  activate_backward(stream, f, before, c, c);
 }
 
 }  // namespace zeepo
