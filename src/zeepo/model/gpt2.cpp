@@ -5,7 +5,6 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/nn/layers.h"
-#include "zeepo/ops/activation.h"
 #include "zeepo/ops/add.h"
 #include "zeepo/ops/dropout.h"
 #include "zeepo/ops/norm.h"
@@ -75,7 +74,7 @@ class Gpt2::Block final : public Module {
                                  : attention(qkv, heads_, attention_);  // (B, T, C)
       const auto [sum, normalised] =
           add_layer_norm(input, dropout(output_(mixed), dropout_), norm2_.weight(), norm2_.bias(), norm2_.eps());
-      return add(sum, dropout(down_(activate(up_(normalised), activation_)), dropout_));
+      return add(sum, dropout(down_.of_activated(up_(normalised), activation_), dropout_));
     });
   }
 

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "zeepo/base/error.h"
+#include "zeepo/ops/activated_linear.h"
+#include "zeepo/ops/activation.h"
 #include "zeepo/ops/embedding.h"
 #include "zeepo/ops/norm.h"
 #include "zeepo/ops/tiled_linear.h"
@@ -115,6 +117,13 @@ Tensor Linear::forward(const Tensor& x) {
   else
     for (auto tile = tiles_.rbegin(); tile != tiles_.rend(); ++tile) (*tile)->multiply(x, product);
   return product.finish();
+}
+
+Tensor Linear::of_activated(const Tensor& x, Activation f) {
+  return visit(x, [this, f](const Tensor& input) {
+    if (!weight_ || products_ == Products::fp8) return forward(activate(input, f));
+    return activated_linear(input, f, *weight_, bias_ ? Tensor(*bias_) : Tensor(), layout_);
+  });
 }
 
 Embedding::Embedding(std::int64_t vocab, std::int64_t width, float init_deviation)

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/base/activation.h"
 #include "zeepo/nn/module.h"
 #include "zeepo/ops/conv.h"
 #include "zeepo/ops/linear.h"
@@ -30,6 +31,8 @@ class Linear : public Module {
   Linear(std::int64_t in, std::int64_t out, const Options& options);
   Linear(std::int64_t in, const std::vector<Part>& parts, const Options& options);
   Tensor forward(const Tensor& x) override;
+  // The layer of f(x), as one op (ops/activated_linear.h) unless it is in tiles or computes in fp8.
+  Tensor of_activated(const Tensor& x, Activation f);
 
  private:
   class Tile;
