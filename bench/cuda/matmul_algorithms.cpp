@@ -1,6 +1,6 @@
 // What cuBLASLt's other candidates for each product of a training step would give, beside the first, which matmul
-// takes: TFLOP/s, and whether the bits of the result are the same. Shapes are those of Qwen2.5; an argument is a part
-// of the names of the products to try.
+// takes: TFLOP/s, and whether the bits of the result are the same. Shapes are those of Qwen2.5, and of GPT-2's feed
+// forward with and without its activation; an argument is a part of the names of the products to try.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -26,6 +26,7 @@ struct Product {
   bool ta, tb;  // a is stored (k, m), b is stored (n, k)
   bool add = false;
   bool wide = false;  // c is fp32
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
 };
 
 template <class T>
@@ -58,6 +59,17 @@ void compare(CudaStream& stream, const MemoryRange& a, const MemoryRange& b, con
   const cublasOperation_t first = p.tb ? CUBLAS_OP_T : CUBLAS_OP_N, second = p.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
   cuda_check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
   cuda_check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+  if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+      cuda_check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value));
+    };
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
+    if (p.epilogue & CUBLASLT_EPILOGUE_BIAS) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, b.data());
+    if (p.epilogue != CUBLASLT_EPILOGUE_BIAS) {  // what goes through the activation, in the other half of c
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, c.data() + c.bytes() / 2);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
+    }
+  }
   const auto layout = [](std::int64_t rows, std::int64_t columns, cudaDataType_t type = CUDA_R_16BF) {
     cublasLtMatrixLayout_t made = nullptr;
     cuda_check(cublasLtMatrixLayoutCreate(&made, type, columns, rows, columns));
@@ -154,6 +166,17 @@ void run(const std::string& wanted) {
   layer("0.5B head", 3277, 896, kV, true);
   model("7B", kT, 3584, 4608, 18944);
   model("14B", 4096, 5120, 7168, 13824);
+  const auto gpt2 = [&](const std::string& name, std::int64_t rows, std::int64_t h) {
+    for (const auto epilogue : {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS})
+      products.push_back({name + (epilogue == CUBLASLT_EPILOGUE_BIAS ? " up forward" : " up forward and gelu"), rows,
+                          4 * h, h, false, false, false, false, epilogue});
+    for (const auto epilogue : {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_DGELU})
+      products.push_back({name + (epilogue == CUBLASLT_EPILOGUE_DEFAULT ? " down input gradient"
+                                                                        : " down input gradient and that of gelu"),
+                          rows, 4 * h, h, false, true, false, false, epilogue});
+  };
+  gpt2("GPT-2 124M", 16384, 768);
+  gpt2("GPT-2 XL", 4096, 1600);
   for (const Product& p : products)
     if (p.name.find(wanted) != std::string::npos) compare(stream, a, b, c, p);
 }
