@@ -14,23 +14,23 @@ void Engine::delay_update() {
   updated_.assign(states_.size(), false);
 }
 
-// All pieces of a unit, whose turn it is among those below the device.
+// All pieces of a unit, whose turn it is among those that are stepped later.
 void Engine::update_unit(std::size_t u) {
   if (updated_[u] || !states_[u].trained) return;
   updated_[u] = true;
   step_on_device(u);
-  if (steps_below(u))
-    while (stepped_below_ < below_end_[u]) step_piece_below(below_[stepped_below_++]);
+  if (steps_later(u))
+    while (later_stepped_ < later_end_[u]) step_later_piece(later_[later_stepped_++]);
   regather(u);
 }
 
-// Pieces below the device pass through the slots in one order. New gradients that come out of it wait for their turn,
-// which is at the latest when those of all units have come.
+// Pieces that are stepped later pass through the slots in one order. New gradients that come out of it wait for their
+// turn, which is at the latest when those of all units have come.
 void Engine::keep_in_turn(Reduction reduction) {
   in_queue_.push_back(std::move(reduction));
   const auto may_go = [this](const Reduction& queued) {
-    const bool next = stepped_below_ < below_.size() && below_[stepped_below_].unit == queued.unit;
-    return next || updated_[queued.unit] || !steps_below(queued.unit);
+    const bool next = later_stepped_ < later_.size() && later_[later_stepped_].unit == queued.unit;
+    return next || updated_[queued.unit] || !steps_later(queued.unit);
   };
   for (;;) {
     const auto found = std::ranges::find_if(in_queue_, may_go);
@@ -48,7 +48,7 @@ void Engine::finish_update() {
   hold({});
   drop_cache();
   for (const auto& [unit, piece] :
-       std::vector(below_.begin() + static_cast<std::ptrdiff_t>(stepped_below_), below_.end()))
+       std::vector(later_.begin() + static_cast<std::ptrdiff_t>(later_stepped_), later_.end()))
     update_unit(unit);
   for (std::size_t u = 0; u < states_.size(); ++u) update_unit(u);
   update_waits_ = false;

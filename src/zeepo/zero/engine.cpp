@@ -112,7 +112,7 @@ void Engine::show(std::size_t u, bool there) {
 }
 
 void Engine::fetch(std::size_t u) {
-  step_below(below_end_[u]);
+  step_later_pieces(later_end_[u]);
   UnitState& state = states_[u];
   if (state.gathered.defined()) return;
   state.gathered = Tensor({state.whole.elements()}, options_.dtype, Kind::working);
@@ -247,7 +247,7 @@ void Engine::train_pass(const std::function<Tensor()>& loss) {
     value = loss();
   }
   launch([&](auto& s) { sum(s, value.view(), mean, loss_.view(), micro_steps_ > 0); });
-  step_all_below();  // units that this pass does not use must not meet new gradients before their step
+  step_all_later_pieces();  // units that this pass does not use must not meet new gradients before their step
   finish_host_steps();
   if (steps_in_backward() && last_micro_step()) begin_steps_in_backward();
   tape.backward(value);
@@ -313,7 +313,7 @@ Stalls Engine::stalls() const {
 
 void Engine::settle() {
   finish_update();
-  step_all_below();
+  step_all_later_pieces();
   if (lower_) lower_->drain();
   for (auto& state : states_) {
     for (auto& written : state.parameters_written) written.wait();

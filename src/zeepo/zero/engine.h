@@ -212,7 +212,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void keep_on_device(UnitState& state);
   void keep_pieces(UnitState& state, Dealer& deal);
   void keep_gradients(UnitState& state);
-  bool is_below(const UnitState& state, const StatePiece& piece) const;
+  bool is_stepped_later(const UnitState& state, const StatePiece& piece) const;
   void order_pieces(const std::vector<bool>& visited);
   bool may_step_on_host(const PieceRef& ref) const;
   void make_host_stepper();
@@ -298,15 +298,15 @@ class Engine final : private VisitHooks, private Leaf::Store {
   PieceMemory on_device(const UnitState& state, const StatePiece& piece) const;
   View gradients_of(const UnitState& state, const Extent& extent) const;
   void regather(std::size_t unit);
-  bool steps_below(std::size_t unit) const;
-  void begin_steps_below();
+  bool steps_later(std::size_t unit) const;
+  void begin_later_steps();
   void step_on_host(const PieceRef& ref);
   void finish_host_steps();
-  void step_below(std::size_t end);  // of `below_`
+  void step_later_pieces(std::size_t end);  // of `later_`
   void step_ahead(const std::vector<std::size_t>& now);
-  void step_all_below() { step_below(below_.size()); }
-  void step_piece_below(const PieceRef& ref);
-  PieceMemory memory_below(const PieceRef& ref, const SlotParts& parts, std::byte* slot) const;
+  void step_all_later_pieces() { step_later_pieces(later_.size()); }
+  void step_later_piece(const PieceRef& ref);
+  PieceMemory memory_of_later(const PieceRef& ref, const SlotParts& parts, std::byte* slot) const;
   SlotParts parts_in_slot(const PieceRef& ref) const;
   std::size_t params_offset(const UnitState& state, const Extent& extent) const;  // in its params_block
   void read_ahead();
@@ -326,7 +326,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void begin_steps_in_backward();
   void when_reduced(std::size_t unit);
   void step_reduced();
-  void step_ready_below();
+  void step_ready_pieces();
   void abandon_steps_in_backward();
   ConstView control_on_device(std::size_t unit) const;
   std::array<float, 3> control_on_host(std::size_t unit) const;
@@ -345,10 +345,12 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::map<const Leaf*, UnitPlace> places_;
   std::map<std::string, PlacedWeight> slices_;
   std::vector<std::vector<UnitSlice>> slices_of_unit_;
-  std::vector<PieceRef> below_;  // all pieces that are stepped ahead of their use, in the order of the forward pass
-  std::vector<std::size_t> below_end_;  // of each unit: what of `below_` is stepped before the unit is used
-  std::size_t stepped_below_ = 0;       // of `below_`, in the current step; all of them when it is done
-  std::vector<PieceRef> in_slots_;      // those of `below_` that pass through a slot, in the same order
+  // All pieces that are not stepped at once, in the order in which they are: that of the next forward pass; or, with
+  // steps in a backward pass or under one, of that.
+  std::vector<PieceRef> later_;
+  std::vector<std::size_t> later_end_;  // of each unit: what of `later_` is stepped before the unit is used
+  std::size_t later_stepped_ = 0;       // of `later_`, in the current step; all of them when it is done
+  std::vector<PieceRef> in_slots_;      // those of `later_` that pass through a slot, in the same order
   // Numbers of slots_: the next to be used, to be read into, to get gradients; the end of the current step.
   std::int64_t used_slots_ = 0, read_slots_ = 0, read_grads_ = 0, slots_end_ = 0;
   // State and weights in files on their way in and out, and what is in the buffers.

@@ -181,7 +181,7 @@ void Engine::gather_gradients(std::size_t u) {
 
 // Under the next forward pass, in its order.
 void Engine::gather_rest() {
-  std::ranges::stable_sort(to_gather_, {}, [this](std::size_t u) { return below_end_[u]; });
+  std::ranges::stable_sort(to_gather_, {}, [this](std::size_t u) { return later_end_[u]; });
   for (const std::size_t u : std::exchange(to_gather_, {})) gather_gradients(u);
 }
 

@@ -122,23 +122,23 @@ void Engine::keep_pieces(UnitState& state, Dealer& deal) {
 // Units that are always there are stepped first: nobody asks for them. In the backward pass it is the other way round:
 // their gradients come last.
 void Engine::order_pieces(const std::vector<bool>& visited) {
-  below_end_.resize(states_.size());
+  later_end_.resize(states_.size());
   for (const bool visits : {false, true})
     for (std::size_t u = 0; u < states_.size(); ++u) {
       if (visited[u] != visits) continue;
       for (std::size_t i = 0; i < states_[u].pieces.size(); ++i)
-        if (is_below(states_[u], states_[u].pieces[i])) below_.push_back({u, i});
-      below_end_[u] = below_.size();
+        if (is_stepped_later(states_[u], states_[u].pieces[i])) later_.push_back({u, i});
+      later_end_[u] = later_.size();
     }
-  stepped_below_ = below_.size();
+  later_stepped_ = later_.size();
   if (!steps_in_backward() && !delays()) return;
-  std::ranges::reverse(below_);
-  for (std::size_t i = 0; i < below_.size(); ++i) below_end_[below_[i].unit] = i + 1;
+  std::ranges::reverse(later_);
+  for (std::size_t i = 0; i < later_.size(); ++i) later_end_[later_[i].unit] = i + 1;
 }
 
 // Whether the piece is stepped ahead of its use: away from where its state, or its weights, live, or with gradients
 // that come under the next forward pass. A delayed update has its own time for these.
-bool Engine::is_below(const UnitState& state, const StatePiece& piece) const {
+bool Engine::is_stepped_later(const UnitState& state, const StatePiece& piece) const {
   return piece.place != Place::device || (steps_on_device() && state.params_block.defined()) ||
          (gathers_gradients() && !delays());
 }
@@ -154,7 +154,7 @@ bool Engine::may_step_on_host(const PieceRef& ref) const {
 void Engine::make_host_stepper() {
   std::size_t largest = 0;
   int count = 0;
-  for (const PieceRef& ref : below_) {
+  for (const PieceRef& ref : later_) {
     if (!may_step_on_host(ref)) continue;
     const UnitState& state = states_[ref.unit];
     const auto elements = static_cast<std::size_t>(state.pieces[ref.piece].extent.elements());
@@ -172,7 +172,7 @@ void Engine::deal_sides(double host_share) {
   Dealer deal(Shares{.host = host_share});
   dealt_share_ = host_share;
   in_slots_.clear();
-  for (const PieceRef& ref : below_) {
+  for (const PieceRef& ref : later_) {
     StatePiece& piece = states_[ref.unit].pieces[ref.piece];
     piece.host_steps = host_stepper_ && may_step_on_host(ref) && deal.next(piece.extent.elements()) == Place::host;
     if (parts_in_slot(ref).bytes > 0) in_slots_.push_back(ref);

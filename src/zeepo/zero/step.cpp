@@ -1,4 +1,5 @@
-// The engine's step: one norm over all ranks, then each piece stepped where its optimizer state is.
+// The engine's step: one norm over all ranks, then what the device can step at once; the rest is stepped later
+// (step_later.cpp).
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -35,7 +36,7 @@ StepResult Engine::step(double lr) {
   gather_rest();
   ++steps_;
   lr_ = lr;
-  const bool below = !below_.empty();
+  const bool any_later = !later_.empty();
   if (!steps_in_backward())
     for (auto& state : states_)
       for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
@@ -50,17 +51,17 @@ StepResult Engine::step(double lr) {
   for (std::size_t u = 0; u < states_.size(); ++u) {
     if (!steps_in_backward() && !delayed) {
       step_on_device(u);
-      if (!steps_below(u)) regather(u);
+      if (!steps_later(u)) regather(u);
     }
-    if (!below) fetch_early(u);  // on its way while later units are stepped
+    if (!any_later) fetch_early(u);  // on its way while the next units are stepped
   }
   take_control();
   if (host_control_[2] != 0)  // skipped: no step waits for sums that the next gradients are written over
     for (auto& state : states_) collectives_.wait(state.grads_gathering);
   if (delayed) delay_update();
-  if (below) {
-    if (!steps_in_backward()) begin_steps_below();
-    for (const std::size_t u : always_there_) step_below(below_end_[u]);
+  if (any_later) {
+    if (!steps_in_backward()) begin_later_steps();
+    for (const std::size_t u : always_there_) step_later_pieces(later_end_[u]);
     for (std::size_t u = 0; u < states_.size(); ++u) fetch_early(u);
   }
   for (const std::size_t u : always_there_) await(u);
@@ -131,7 +132,7 @@ void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, con
 void Engine::step_on_device(std::size_t u) {
   UnitState& state = states_[u];
   for (auto& piece : state.pieces) {
-    if (is_below(state, piece)) continue;
+    if (is_stepped_later(state, piece)) continue;
     before_step(u);
     const Span span(timeline_, TimelineRow::compute, "step", about({}, u));
     PieceMemory memory = on_device(state, piece);

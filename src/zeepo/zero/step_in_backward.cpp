@@ -17,7 +17,7 @@ void Engine::begin_steps_in_backward() {
   for (auto& state : states_)
     for (auto& written : std::exchange(state.parameters_written, {})) lower_->wait(written, Place::host);
   may_step_.assign(states_.size(), false);
-  stepped_below_ = 0;
+  later_stepped_ = 0;
   slots_end_ = used_slots_;
   read_ahead();
 }
@@ -42,24 +42,24 @@ void Engine::step_reduced() {
     UnitState& state = states_[u];
     step_on_device(u);
     may_step_[u] = true;
-    if (steps_below(u)) continue;
+    if (steps_later(u)) continue;
     regather(u);
     state.fresh = {};
   }
-  step_ready_below();
+  step_ready_pieces();
 }
 
 // In the one order in which they pass through the slots: a unit that is reduced out of turn waits for those before it.
-void Engine::step_ready_below() {
-  std::size_t ready = stepped_below_;
+void Engine::step_ready_pieces() {
+  std::size_t ready = later_stepped_;
   slots_end_ = used_slots_;
-  for (; ready < below_.size() && may_step_[below_[ready].unit]; ++ready)
-    if (parts_in_slot(below_[ready]).bytes > 0) ++slots_end_;
+  for (; ready < later_.size() && may_step_[later_[ready].unit]; ++ready)
+    if (parts_in_slot(later_[ready]).bytes > 0) ++slots_end_;
   read_ahead();
-  while (stepped_below_ < ready) {
-    const std::size_t u = below_[stepped_below_].unit;
-    step_piece_below(below_[stepped_below_++]);
-    if (stepped_below_ != below_end_[u]) continue;
+  while (later_stepped_ < ready) {
+    const std::size_t u = later_[later_stepped_].unit;
+    step_later_piece(later_[later_stepped_++]);
+    if (later_stepped_ != later_end_[u]) continue;
     regather(u);
     states_[u].fresh = {};
   }
@@ -69,10 +69,10 @@ void Engine::step_ready_below() {
 void Engine::abandon_steps_in_backward() {
   to_step_.clear();
   for (auto& state : states_) state.fresh = {};
-  if (!steps_in_backward() || stepped_below_ == below_.size()) return;
+  if (!steps_in_backward() || later_stepped_ == later_.size()) return;
   for (std::size_t u = 0; u < states_.size(); ++u)  // stepped in part, which the other ranks must see
-    if (may_step_[u] && below_end_[u] > stepped_below_ && steps_below(u)) regather(u);
-  stepped_below_ = below_.size();
+    if (may_step_[u] && later_end_[u] > later_stepped_ && steps_later(u)) regather(u);
+  later_stepped_ = later_.size();
   if (!slots_) return;
   const auto cycle = static_cast<std::int64_t>(in_slots_.size());
   used_slots_ = (used_slots_ + cycle - 1) / cycle * cycle;

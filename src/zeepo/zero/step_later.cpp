@@ -1,6 +1,7 @@
-// The engine's step of what lives below the device, on the host or through the device, and of what waits for sums from
-// other ranks: piece by piece in the order of the next forward pass and just ahead of it. What passes through buffers
-// is read ahead of its step and written behind it. Where the device steps, the host may step its part beside it.
+// The engine's step of what is stepped later: what lives below the device, on the host or through the device, and what
+// waits for sums from other ranks. Piece by piece in the order of the next forward pass and just ahead of it. What
+// passes through buffers is read ahead of its step and written behind it. Where the device steps, the host may step its
+// part beside it.
 #include <algorithm>
 #include <chrono>
 
@@ -43,16 +44,17 @@ std::size_t Engine::params_offset(const UnitState& state, const Extent& extent) 
   return static_cast<std::size_t>(extent.begin - state.own.begin) * size_of(options_.dtype);
 }
 
-bool Engine::steps_below(std::size_t u) const {
-  return std::ranges::any_of(states_[u].pieces, [&](const StatePiece& piece) { return is_below(states_[u], piece); });
+bool Engine::steps_later(std::size_t u) const {
+  return std::ranges::any_of(states_[u].pieces,
+                             [&](const StatePiece& piece) { return is_stepped_later(states_[u], piece); });
 }
 
-void Engine::begin_steps_below() {
+void Engine::begin_later_steps() {
   if (host_control_[2] != 0) return;  // skipped
-  stepped_below_ = 0;
+  later_stepped_ = 0;
   slots_end_ = used_slots_ + static_cast<std::int64_t>(in_slots_.size());
   read_ahead();
-  for (const PieceRef& ref : below_)
+  for (const PieceRef& ref : later_)
     if (states_[ref.unit].pieces[ref.piece].host_steps) step_on_host(ref);
 }
 
@@ -112,12 +114,12 @@ void Engine::forget_read_ahead() {
   read_slots_ = read_grads_ = used_slots_;
 }
 
-void Engine::step_below(std::size_t end) {
+void Engine::step_later_pieces(std::size_t end) {
   if (steps_in_backward() || update_waits_) return;  // all of it was, or comes with the next gradients
-  while (stepped_below_ < end) {
-    const PieceRef ref = below_[stepped_below_++];
-    step_piece_below(ref);
-    const bool last = stepped_below_ == below_end_[ref.unit];
+  while (later_stepped_ < end) {
+    const PieceRef ref = later_[later_stepped_++];
+    step_later_piece(ref);
+    const bool last = later_stepped_ == later_end_[ref.unit];
     if (last) regather(ref.unit);
   }
 }
@@ -127,11 +129,11 @@ void Engine::step_below(std::size_t end) {
 void Engine::step_ahead(const std::vector<std::size_t>& now) {
   if (now.empty() || options_.prefetch_bytes == 0 || gathers_gradients()) return;
   std::size_t end = 0;
-  for (const std::size_t u : now) end = std::max(end, below_end_[u]);
-  if (end < below_.size()) step_below(below_end_[below_[end].unit]);
+  for (const std::size_t u : now) end = std::max(end, later_end_[u]);
+  if (end < later_.size()) step_later_pieces(later_end_[later_[end].unit]);
 }
 
-void Engine::step_piece_below(const PieceRef& ref) {
+void Engine::step_later_piece(const PieceRef& ref) {
   UnitState& state = states_[ref.unit];
   StatePiece& piece = state.pieces[ref.piece];
   if (piece.host_steps) return;  // under way since the step began
@@ -139,7 +141,7 @@ void Engine::step_piece_below(const PieceRef& ref) {
   const SlotParts parts = parts_in_slot(ref);
   const bool in_slot = parts.bytes > 0;
   const std::int64_t n = used_slots_;
-  const PieceMemory memory = memory_below(ref, parts, in_slot ? slots_->use(n) : nullptr);
+  const PieceMemory memory = memory_of_later(ref, parts, in_slot ? slots_->use(n) : nullptr);
   if (steps_on_device() || piece.place == Place::device) {
     const Span span(timeline_, TimelineRow::compute, "step", about({}, ref.unit));
     step_piece(Device::current().compute, ref.unit, piece.extent, memory, control_on_device(ref.unit));
@@ -168,7 +170,7 @@ void Engine::step_piece_below(const PieceRef& ref) {
   read_ahead();
 }
 
-Engine::PieceMemory Engine::memory_below(const PieceRef& ref, const SlotParts& parts, std::byte* slot) const {
+Engine::PieceMemory Engine::memory_of_later(const PieceRef& ref, const SlotParts& parts, std::byte* slot) const {
   const UnitState& state = states_[ref.unit];
   const StatePiece& piece = state.pieces[ref.piece];
   const std::int64_t elements = piece.extent.elements();
