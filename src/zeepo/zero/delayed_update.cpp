@@ -18,7 +18,7 @@ void Engine::delay_update() {
 void Engine::update_unit(std::size_t u) {
   if (updated_[u] || !states_[u].trained) return;
   updated_[u] = true;
-  step_on_device(u);
+  step_at_once(u);
   if (steps_later(u))
     while (later_stepped_ < later_end_[u]) step_later_piece(later_[later_stepped_++]);
   regather(u);

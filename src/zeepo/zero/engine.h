@@ -212,7 +212,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void keep_on_device(UnitState& state);
   void keep_pieces(UnitState& state, Dealer& deal);
   void keep_gradients(UnitState& state);
-  bool is_stepped_later(const UnitState& state, const StatePiece& piece) const;
+  SteppedBy stepped_by(const UnitState& state, Place place) const;
   void order_pieces(const std::vector<bool>& visited);
   bool may_step_on_host(const PieceRef& ref) const;
   void make_host_stepper();
@@ -294,13 +294,13 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void before_step(std::size_t unit);
   void step_piece(Stream& stream, std::size_t unit, const Extent& extent, const PieceMemory& memory,
                   ConstView control) const;
-  void step_on_device(std::size_t unit);
+  void step_at_once(std::size_t unit);
   PieceMemory on_device(const UnitState& state, const StatePiece& piece) const;
   View gradients_of(const UnitState& state, const Extent& extent) const;
   void regather(std::size_t unit);
   bool steps_later(std::size_t unit) const;
   void begin_later_steps();
-  void step_on_host(const PieceRef& ref);
+  void step_beside(const PieceRef& ref);
   void finish_host_steps();
   void step_later_pieces(std::size_t end);  // of `later_`
   void step_ahead(const std::vector<std::size_t>& now);

@@ -87,8 +87,17 @@ StateLayout Engine::layout(const UnitState& state, Place place) const {
           .moment_type = options_.optimizer.moments};
 }
 
+// Later where its state or its weights must come to where it is stepped, or gradients come under the next forward pass;
+// a delayed update has its own time for these. deal_sides() may give the host a part of what is the device's here.
+SteppedBy Engine::stepped_by(const UnitState& state, Place place) const {
+  if (place != Place::device) return steps_on_device() ? SteppedBy::device_later : SteppedBy::host_later;
+  const bool weights_come = steps_on_device() && state.params_block.defined();
+  return weights_come || (gathers_gradients() && !delays()) ? SteppedBy::device_later : SteppedBy::device_at_once;
+}
+
 void Engine::keep_on_device(UnitState& state) {
-  StatePiece piece{.extent = state.stepped, .layout = layout(state, Place::device)};
+  StatePiece piece{
+      .extent = state.stepped, .layout = layout(state, Place::device), .stepped_by = stepped_by(state, Place::device)};
   const auto bytes = static_cast<std::int64_t>(piece.layout.bytes(piece.extent.elements()));
   piece.device = zeros({0, bytes / 2}, DType::i16, Kind::optimizer).tensor;
   state.pieces.push_back(std::move(piece));
@@ -105,6 +114,7 @@ void Engine::keep_pieces(UnitState& state, Dealer& deal) {
     const std::int64_t end = std::min(begin + options_.piece_elements, state.own.end);
     StatePiece piece{.extent = {begin, end}, .place = deal.next(end - begin)};
     piece.layout = layout(state, piece.place);
+    piece.stepped_by = stepped_by(state, piece.place);
     const std::size_t bytes = piece.layout.bytes(end - begin);
     const std::size_t grads_bytes = static_cast<std::size_t>(end - begin) * size_of(grads_dtype());
     if (piece.place == Place::device) {
@@ -127,20 +137,13 @@ void Engine::order_pieces(const std::vector<bool>& visited) {
     for (std::size_t u = 0; u < states_.size(); ++u) {
       if (visited[u] != visits) continue;
       for (std::size_t i = 0; i < states_[u].pieces.size(); ++i)
-        if (is_stepped_later(states_[u], states_[u].pieces[i])) later_.push_back({u, i});
+        if (states_[u].pieces[i].stepped_later()) later_.push_back({u, i});
       later_end_[u] = later_.size();
     }
   later_stepped_ = later_.size();
   if (!steps_in_backward() && !delays()) return;
   std::ranges::reverse(later_);
   for (std::size_t i = 0; i < later_.size(); ++i) later_end_[later_[i].unit] = i + 1;
-}
-
-// Whether the piece is stepped ahead of its use: away from where its state, or its weights, live, or with gradients
-// that come under the next forward pass. A delayed update has its own time for these.
-bool Engine::is_stepped_later(const UnitState& state, const StatePiece& piece) const {
-  return piece.place != Place::device || (steps_on_device() && state.params_block.defined()) ||
-         (gathers_gradients() && !delays());
 }
 
 // Its state and its weights are within the host's reach, or the device's. Gradients that are used up inside a backward
@@ -174,7 +177,9 @@ void Engine::deal_sides(double host_share) {
   in_slots_.clear();
   for (const PieceRef& ref : later_) {
     StatePiece& piece = states_[ref.unit].pieces[ref.piece];
-    piece.host_steps = host_stepper_ && may_step_on_host(ref) && deal.next(piece.extent.elements()) == Place::host;
+    if (host_stepper_ && may_step_on_host(ref))
+      piece.stepped_by =
+          deal.next(piece.extent.elements()) == Place::host ? SteppedBy::host_beside : SteppedBy::device_later;
     if (parts_in_slot(ref).bytes > 0) in_slots_.push_back(ref);
   }
 }

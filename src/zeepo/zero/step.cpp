@@ -50,7 +50,7 @@ StepResult Engine::step(double lr) {
   };
   for (std::size_t u = 0; u < states_.size(); ++u) {
     if (!steps_in_backward() && !delayed) {
-      step_on_device(u);
+      step_at_once(u);
       if (!steps_later(u)) regather(u);
     }
     if (!any_later) fetch_early(u);  // on its way while the next units are stepped
@@ -129,10 +129,10 @@ void Engine::step_piece(Stream& stream, std::size_t u, const Extent& extent, con
   }
 }
 
-void Engine::step_on_device(std::size_t u) {
+void Engine::step_at_once(std::size_t u) {
   UnitState& state = states_[u];
   for (auto& piece : state.pieces) {
-    if (is_stepped_later(state, piece)) continue;
+    if (piece.stepped_later()) continue;
     before_step(u);
     const Span span(timeline_, TimelineRow::compute, "step", about({}, u));
     PieceMemory memory = on_device(state, piece);

@@ -40,7 +40,7 @@ void Engine::step_reduced() {
   finish_leaving();
   for (const std::size_t u : std::exchange(to_step_, {})) {
     UnitState& state = states_[u];
-    step_on_device(u);
+    step_at_once(u);
     may_step_[u] = true;
     if (steps_later(u)) continue;
     regather(u);

@@ -16,13 +16,15 @@ std::byte* at(std::byte* memory, std::size_t offset) { return memory ? memory + 
 }  // namespace
 
 // What of a piece must be brought to where it is stepped, and where in a slot it goes. The host reaches its own memory
-// without.
+// without, all of what it steps beside the device.
 Engine::SlotParts Engine::parts_in_slot(const PieceRef& ref) const {
   const UnitState& state = states_[ref.unit];
   const StatePiece& piece = state.pieces[ref.piece];
-  const auto away = [&](Place place) { return steps_on_device() ? place != Place::device : place == Place::nvme; };
+  const auto away = [&](Place place) {
+    return piece.stepped_by == SteppedBy::host_later ? place == Place::nvme : place != Place::device;
+  };
   SlotParts parts;
-  if (piece.host_steps) return parts;
+  if (piece.stepped_by == SteppedBy::host_beside) return parts;
   std::size_t end = 0;
   const auto part = [&](std::string_view what, const Block& block, std::size_t offset, std::size_t bytes) {
     const StateSlots::Part result{&block, offset, bytes, end, about(what, ref.unit)};
@@ -45,8 +47,7 @@ std::size_t Engine::params_offset(const UnitState& state, const Extent& extent) 
 }
 
 bool Engine::steps_later(std::size_t u) const {
-  return std::ranges::any_of(states_[u].pieces,
-                             [&](const StatePiece& piece) { return is_stepped_later(states_[u], piece); });
+  return std::ranges::any_of(states_[u].pieces, &StatePiece::stepped_later);
 }
 
 void Engine::begin_later_steps() {
@@ -55,12 +56,12 @@ void Engine::begin_later_steps() {
   slots_end_ = used_slots_ + static_cast<std::int64_t>(in_slots_.size());
   read_ahead();
   for (const PieceRef& ref : later_)
-    if (states_[ref.unit].pieces[ref.piece].host_steps) step_on_host(ref);
+    if (states_[ref.unit].pieces[ref.piece].stepped_by == SteppedBy::host_beside) step_beside(ref);
 }
 
 // All of the host's pieces are given out at once, when the step's control is known: it works on while the rank's thread
 // gives work to the device. A unit's first use waits for its weights.
-void Engine::step_on_host(const PieceRef& ref) {
+void Engine::step_beside(const PieceRef& ref) {
   before_step(ref.unit);
   UnitState& state = states_[ref.unit];
   StatePiece& piece = state.pieces[ref.piece];
@@ -136,13 +137,13 @@ void Engine::step_ahead(const std::vector<std::size_t>& now) {
 void Engine::step_later_piece(const PieceRef& ref) {
   UnitState& state = states_[ref.unit];
   StatePiece& piece = state.pieces[ref.piece];
-  if (piece.host_steps) return;  // under way since the step began
+  if (piece.stepped_by == SteppedBy::host_beside) return;  // under way since the step began
   before_step(ref.unit);
   const SlotParts parts = parts_in_slot(ref);
   const bool in_slot = parts.bytes > 0;
   const std::int64_t n = used_slots_;
   const PieceMemory memory = memory_of_later(ref, parts, in_slot ? slots_->use(n) : nullptr);
-  if (steps_on_device() || piece.place == Place::device) {
+  if (piece.stepped_by == SteppedBy::device_later) {
     const Span span(timeline_, TimelineRow::compute, "step", about({}, ref.unit));
     step_piece(Device::current().compute, ref.unit, piece.extent, memory, control_on_device(ref.unit));
   } else {

@@ -51,17 +51,28 @@ struct StateLayout {
   StateViews views(std::byte* memory, std::int64_t elements) const;
 };
 
+// Who steps a piece, and when: at once, as soon as the step may be taken; or later, in its turn among all that are,
+// ahead of the next use of its weights.
+enum class SteppedBy {
+  device_at_once,
+  device_later,  // what lives below comes up for it
+  host_later,    // in host memory; what lives in files comes there for it
+  host_beside,   // in host memory, by the HostStepper, beside a device that steps the others
+};
+
 // A part of what this rank steps. Its state lives in one place; on the device as `device`, else as `block`.
 struct StatePiece {
   Extent extent;
   Place place = Place::device;
   // It holds a copy of the weights where they live on the other side of the link.
   StateLayout layout = {};
-  bool host_steps = false;  // it lives in host memory and is stepped there, beside a device that steps the others
+  SteppedBy stepped_by = SteppedBy::device_at_once;
   Tensor device = {}, device_grads = {};
   Block block = {},
         grads_block = {};  // where the unit straddles places or lives below, gradients stay with their piece
   Completion written = {}, grads_written = {};  // of what was last written to each
+
+  bool stepped_later() const { return stepped_by != SteppedBy::device_at_once; }
 };
 
 struct UnitState {
