@@ -41,6 +41,11 @@ StepPhase step_phase(const TrainOptions& options) {
                                                                                    : StepPhase::in_backward;
 }
 
+HostStepBar host_step_bar(const TrainOptions& options) {
+  return host_step_bar(options.delayed_update || step_phase(options) == StepPhase::in_backward,
+                       options.placement.params, options.placement.optimizer);
+}
+
 void check(const TrainOptions& options) {
   at_least("--seq-len", options.seq_len, 0);
   in_sizes("--micro-batch", options.micro_batch);
@@ -85,18 +90,19 @@ void check(const TrainOptions& options) {
   if (!(share >= 0 && share <= 1)) throw UsageError("train: --step-below {}: must be a share from 0 to 1", share);
   if (share == 0 || (share == 1 && options.backend != Backend::cuda)) return;
   const std::string named = share == 1 ? "host" : fmt::format("{}", share);
-  if (options.delayed_update || step_phase(options) == StepPhase::in_backward)
+  const HostStepBar bar = host_step_bar(options);
+  if (bar == HostStepBar::backward_pass)
     throw UsageError(
         "train: --step-below {}: with {} the device steps inside the backward pass; leave it out, or use --step-below "
         "device",
         named, options.delayed_update ? "--delayed-update" : "--clip 0");
   if (options.choose.any()) return;  // of where states live
-  if (options.placement.optimizer.host == 0)
+  if (bar == HostStepBar::no_host_state)
     throw UsageError(
         "train: --step-below {}: the host steps what is in its memory, and no optimizer state is: use "
         "--offload-optimizer host, or leave it out",
         named);
-  if (options.placement.params.nvme >= 1)
+  if (bar == HostStepBar::params_in_files)
     throw UsageError(
         "train: --step-below {}: parameters in files are stepped by the device: use --offload-param host or none, or "
         "leave it out",

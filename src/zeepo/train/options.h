@@ -71,6 +71,9 @@ struct TrainOptions {
 // Without clipping, or a loss scale that may skip the step, nothing holds it up until all gradients are there.
 StepPhase step_phase(const TrainOptions& options);
 
+// What keeps the host from stepping a part of the optimizer's state beside the device in this run.
+HostStepBar host_step_bar(const TrainOptions& options);
+
 // Throws UsageError for a value out of range, naming the option.
 void check(const TrainOptions& options);
 

@@ -13,10 +13,9 @@ namespace zeepo {
 bool Trainer::tunes_host_share() const {
   constexpr std::int64_t kLeastSteps = 12;  // with fewer, what is gained is less than what turning to it takes
   return options_.tune.host_share && !options_.host_step_share && options_.backend == Backend::cuda &&
-         options_.steps >= kLeastSteps && options_.placement.optimizer.host > 0 &&
+         options_.steps >= kLeastSteps && host_step_bar(options_) == HostStepBar::none &&
          !options_.placement.optimizer.in_files() && !options_.placement.params.in_files() &&
-         step_work().through_device() > step_work().to_host() && step_phase(options_) == StepPhase::after_backward &&
-         !options_.delayed_update;
+         step_work().through_device() > step_work().to_host();
 }
 
 bool Trainer::has_room_to_probe(const Plan& plan) const {
@@ -25,10 +24,6 @@ bool Trainer::has_room_to_probe(const Plan& plan) const {
   for (std::size_t i = 0; i < kPlaces.size(); ++i) fits = fits && plan.bytes[i] <= budgets[i];
   for (const auto& text : gather_texts(communicator_, fits ? "fits" : "")) fits = fits && !text.empty();
   return fits;
-}
-
-bool Trainer::host_may_step() const {
-  return options_.placement.optimizer.host > 0 && options_.placement.params.nvme < 1;
 }
 
 StepWork Trainer::step_work() const {
@@ -59,7 +54,7 @@ void Trainer::propose_host_share(Tuner& tuner, const Engine& engine, double wait
 
 nlohmann::ordered_json Trainer::step_below_json() const {
   const EngineOptions options = engine_options();
-  const double beside_device = host_may_step() ? options.host_share : 0;
+  const double beside_device = host_step_bar(options_) == HostStepBar::none ? options.host_share : 0;
   nlohmann::ordered_json json{{"host_share", options.step_below_on == StepSide::host ? 1 : beside_device}};
   if (!step_rates_) return json;
   json["host_share_at_most"] = range_.host_shares.back();
@@ -78,7 +73,7 @@ std::string Trainer::step_below_text() const {
         "way between them, {:.2f}e9 weights/s stepped by the host meanwhile",
         100 * range_.host_shares.back(), format_size(std::llround(step_rates_->link_bytes_per_second)),
         step_rates_->host_elements_per_second / 1e9);
-  if (options.host_share > 0 && host_may_step())
+  if (options.host_share > 0 && host_step_bar(options_) == HostStepBar::none)
     return fmt::format("what lives below the device is stepped there, {:.0f}% of what is in host memory by the host",
                        100 * options.host_share);
   const char* when = options.step_phase == StepPhase::in_backward ? ", inside the backward pass"

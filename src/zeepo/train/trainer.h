@@ -39,8 +39,6 @@ class Trainer {
   bool tunes_host_share() const;
   // On every rank: for the buffers that it takes, and for measuring.
   bool has_room_to_probe(const Plan& plan) const;
-  // Whether there is state that the host could step beside a device.
-  bool host_may_step() const;
   StepWork step_work() const;
   void probe_steps();
   void propose_host_share(Tuner& tuner, const Engine& engine, double waited_seconds) const;

@@ -29,6 +29,7 @@
 #include "zeepo/zero/loss_scale.h"
 #include "zeepo/zero/placement.h"
 #include "zeepo/zero/state_slots.h"
+#include "zeepo/zero/step_side.h"
 #include "zeepo/zero/unit.h"
 #include "zeepo/zero/unit_state.h"
 
@@ -40,11 +41,6 @@ enum class Use { train, infer };     // infer keeps the parameters alone
 // When gradients of several micro-steps are reduced over the ranks: each micro-step into the shard, the same at every
 // stage; or summed locally first, with less traffic, more memory and other rounding (stages 0 and 1).
 enum class Reduce { each, last };
-
-// When shards are stepped: after the last backward pass of a step, when the norm of all gradients is known; or inside
-// it, each as soon as its gradients are there, which then need not be kept. Inside nothing can be clipped or scaled.
-// Stage 0 on several ranks, whose gradients are kept for all ranks' sums, is stepped after it all the same.
-enum class StepPhase { after_backward, in_backward };
 
 struct EngineOptions {
   Use use = Use::train;
@@ -214,7 +210,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   void keep_gradients(UnitState& state);
   SteppedBy stepped_by(const UnitState& state, Place place) const;
   void order_pieces(const std::vector<bool>& visited);
-  bool may_step_on_host(const PieceRef& ref) const;
+  bool host_may_step(const PieceRef& ref) const;
   void make_host_stepper();
   void deal_sides(double host_share);
   void make_slots();
@@ -322,6 +318,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
 
   // The step inside the backward pass (step_in_backward.cpp).
   bool steps_in_backward() const { return options_.step_phase == StepPhase::in_backward && !gathers_gradients(); }
+  bool steps_with_backward() const { return steps_in_backward() || delays(); }
   bool keeps_gradients() const { return !steps_in_backward() || options_.accumulation > 1; }
   void begin_steps_in_backward();
   void when_reduced(std::size_t unit);

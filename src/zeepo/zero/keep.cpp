@@ -39,7 +39,9 @@ void Engine::check_options() const {
   if (options_.host_share > 0 && options_.host_pieces_under_way < 1)
     throw Error("engine: a share of {} stepped by the host, with {} pieces under way: must be at least 1",
                 options_.host_share, options_.host_pieces_under_way);
-  if (options_.host_share > 0 && (delays() || steps_in_backward()))
+  const Placement& placement = options_.placement;
+  const HostStepBar bar = host_step_bar(steps_with_backward(), placement.params, placement.optimizer);
+  if (options_.host_share > 0 && bar == HostStepBar::backward_pass)
     throw Error("engine: a share of {} stepped by the host beside the device: not in or under a backward pass",
                 options_.host_share);
   if (options_.pieces_under_way < 1)
@@ -141,24 +143,23 @@ void Engine::order_pieces(const std::vector<bool>& visited) {
       later_end_[u] = later_.size();
     }
   later_stepped_ = later_.size();
-  if (!steps_in_backward() && !delays()) return;
+  if (!steps_with_backward()) return;
   std::ranges::reverse(later_);
   for (std::size_t i = 0; i < later_.size(); ++i) later_end_[later_[i].unit] = i + 1;
 }
 
-// Its state and its weights are within the host's reach, or the device's. Gradients that are used up inside a backward
-// pass stay no longer than their step on the device.
-bool Engine::may_step_on_host(const PieceRef& ref) const {
+// Beside the device.
+bool Engine::host_may_step(const PieceRef& ref) const {
   const UnitState& state = states_[ref.unit];
-  return steps_on_device() && !steps_in_backward() && !delays() && state.pieces[ref.piece].place == Place::host &&
-         state.params_place != Place::nvme;
+  const Shares params = Shares::all_in(state.params_place), optimizer = Shares::all_in(state.pieces[ref.piece].place);
+  return steps_on_device() && host_step_bar(steps_with_backward(), params, optimizer) == HostStepBar::none;
 }
 
 void Engine::make_host_stepper() {
   std::size_t largest = 0;
   int count = 0;
   for (const PieceRef& ref : later_) {
-    if (!may_step_on_host(ref)) continue;
+    if (!host_may_step(ref)) continue;
     const UnitState& state = states_[ref.unit];
     const auto elements = static_cast<std::size_t>(state.pieces[ref.piece].extent.elements());
     const bool brings_weights = state.params_place == Place::device;
@@ -177,7 +178,7 @@ void Engine::deal_sides(double host_share) {
   in_slots_.clear();
   for (const PieceRef& ref : later_) {
     StatePiece& piece = states_[ref.unit].pieces[ref.piece];
-    if (host_stepper_ && may_step_on_host(ref))
+    if (host_stepper_ && host_may_step(ref))
       piece.stepped_by =
           deal.next(piece.extent.elements()) == Place::host ? SteppedBy::host_beside : SteppedBy::device_later;
     if (parts_in_slot(ref).bytes > 0) in_slots_.push_back(ref);

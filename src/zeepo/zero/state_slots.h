@@ -11,12 +11,9 @@
 #include <vector>
 
 #include "zeepo/memory/lower_tiers.h"
+#include "zeepo/zero/step_side.h"
 
 namespace zeepo {
-
-// Where optimizer state below the device is stepped: by the host, gradients going down to it; or by the device, the
-// state coming up and going down again while gradients stay.
-enum class StepSide { host, device };
 
 class StateSlots {
  public:

@@ -10,6 +10,7 @@
 #include "zeepo/tensor/tensor.h"
 #include "zeepo/zero/collectives.h"
 #include "zeepo/zero/shard.h"
+#include "zeepo/zero/step_side.h"
 
 namespace zeepo {
 
@@ -49,15 +50,6 @@ struct StateLayout {
   std::size_t bytes(std::int64_t elements) const;  // a multiple of 2
   // Of memory that starts at `memory`; null in a dry pass.
   StateViews views(std::byte* memory, std::int64_t elements) const;
-};
-
-// Who steps a piece, and when: at once, as soon as the step may be taken; or later, in its turn among all that are,
-// ahead of the next use of its weights.
-enum class SteppedBy {
-  device_at_once,
-  device_later,  // what lives below comes up for it
-  host_later,    // in host memory; what lives in files comes there for it
-  host_beside,   // in host memory, by the HostStepper, beside a device that steps the others
 };
 
 // A part of what this rank steps. Its state lives in one place; on the device as `device`, else as `block`.
