@@ -12,7 +12,7 @@ namespace zeepo {
 
 bool Trainer::tunes_host_share() const {
   constexpr std::int64_t kLeastSteps = 12;  // with fewer, what is gained is less than what turning to it takes
-  return options_.tune.host_share && !options_.host_step_share && options_.backend == Backend::cuda &&
+  return room_to_probe_ && options_.tune.host_share && !options_.host_step_share && options_.backend == Backend::cuda &&
          options_.steps >= kLeastSteps && host_step_bar(options_) == HostStepBar::none &&
          !options_.placement.optimizer.in_files() && !options_.placement.params.in_files() &&
          step_work().through_device() > step_work().to_host();

@@ -211,7 +211,7 @@ void Trainer::run() {
   if (options_.backend == Backend::cuda) place_ = find_gpu(communicator_);
   Plan plan = options_.choose.any() ? choose_placement() : plan_memory();
   if (tunes_host_share() && !has_room_to_probe(plan)) {
-    options_.tune.host_share = false;
+    room_to_probe_ = false;
     plan = plan_memory();
   }
   probe_steps();

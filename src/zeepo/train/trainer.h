@@ -35,9 +35,9 @@ class Trainer {
   };
 
   EngineOptions engine_options() const;
-  // Whether the host's part of the step is measured and tuned.
+  // Whether the host's part of the step is measured and tuned: asked for, of use, and with room for it.
   bool tunes_host_share() const;
-  // On every rank: for the buffers that it takes, and for measuring.
+  // On every rank: for the buffers that it takes, and for measuring. The plan must have these buffers.
   bool has_room_to_probe(const Plan& plan) const;
   StepWork step_work() const;
   void probe_steps();
@@ -83,7 +83,8 @@ class Trainer {
   std::int64_t samples_ = 0;
   std::optional<PlaceBytes> filled_;  // the budgets that the placement was chosen for, the same on all ranks
   TuningRange range_;
-  std::optional<StepRates> step_rates_;                      // where the host's part of the step is tuned
+  bool room_to_probe_ = true;            // to tune the host's part, until a plan shows that there is none
+  std::optional<StepRates> step_rates_;  // where the host's part of the step is tuned
   int pieces_under_way_ = EngineOptions{}.pieces_under_way;  // buffers for them
   GpuPlace place_;                                           // with Backend::cuda, once the run has begun
   CommBytes last_step_sent_;
