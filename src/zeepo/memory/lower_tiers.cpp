@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/first_failure.h"
 #include "zeepo/io/throttled/throttled_engine.h"
 
 namespace zeepo {
@@ -259,13 +260,12 @@ Completion LowerTiers::write(const std::byte* host, const Block& to, std::size_t
 }
 
 void LowerTiers::drain() {
-  std::exception_ptr failure;  // one thread's failure ends the work of the others no sooner
-  for (auto* worker : {&up_, &reader_, &down_, &writer_, &down_aside_, &up_aside_}) try {
+  FirstFailure failure;  // of one thread: the work of the others ends no sooner for it
+  for (auto* worker : {&up_, &reader_, &down_, &writer_, &down_aside_, &up_aside_})
+    failure.outlast([&] {
       if (*worker) (*worker)->run([] {}).wait();
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
-    }
-  if (failure) std::rethrow_exception(failure);
+    });
+  failure.rethrow();
 }
 
 void LowerTiers::wait(Completion& completion, Place place) {

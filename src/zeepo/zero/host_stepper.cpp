@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "zeepo/base/first_failure.h"
+
 namespace zeepo {
 namespace {
 
@@ -64,20 +66,13 @@ HostStepper::Done HostStepper::run(Piece piece) {
 
 // Copies wait for steps and steps for copies; after a failure one kind may be done long before the other.
 void HostStepper::drain() {
-  std::exception_ptr failure;
-  const auto outlast = [&](const auto& wait) {
-    try {
-      wait();
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  outlast([&] { tiers_.drain(); });
-  outlast([&] {
+  FirstFailure failure;
+  failure.outlast([&] { tiers_.drain(); });
+  failure.outlast([&] {
     if (worker_) worker_->run([] {}).wait();
   });
-  outlast([&] { tiers_.drain(); });
-  if (failure) std::rethrow_exception(failure);
+  failure.outlast([&] { tiers_.drain(); });
+  failure.rethrow();
 }
 
 }  // namespace zeepo
