@@ -18,14 +18,14 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
       lower_(Device::current().lower),
       timeline_(Device::current().timeline),
       collectives_(communicator, options.prefetch_bytes > 0 ? Collectives::Overlap::yes : Collectives::Overlap::no),
-      plan_(plan_units(model, options.blocks_per_unit)) {
+      plan_(plan_units(model, options.blocks_per_unit)),
+      places_(plan_) {
   check_options();
   if (options.use == Use::train && options.dtype == DType::f16) loss_scale_ = LossScale(options.loss_scale);
   for (const auto& unit : plan_.units)
     for (const auto& named : unit.parameters) parameter_count_ += named.parameter->elements();
 
   states_.resize(plan_.units.size());
-  slices_of_unit_.resize(plan_.units.size());
   std::vector<bool> visited(plan_.units.size());
   for (const auto& visit : plan_.visits)
     for (const std::size_t unit : visit.units) visited[unit] = true;
@@ -38,12 +38,11 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
     UnitState& state = states_[u];
     state.first_weight = std::exchange(weights, weights + unit.elements);
     keep(state, unit, !visited[u] || persistent(unit), deal);
-    place_parameters(u);
+    attach_parameters(u);
     if (!state.trained) continue;
     state.first_norm_block = blocks;
     blocks += norm_blocks(state.own.elements());
   }
-  check_weights();
   order_pieces(visited);
   make_slots();
   make_cache();

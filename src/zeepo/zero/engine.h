@@ -32,6 +32,7 @@
 #include "zeepo/zero/step_side.h"
 #include "zeepo/zero/unit.h"
 #include "zeepo/zero/unit_state.h"
+#include "zeepo/zero/weight_places.h"
 
 namespace zeepo {
 
@@ -153,23 +154,6 @@ class Engine final : private VisitHooks, private Leaf::Store {
 
  private:
   enum PassKind { kTraining, kInference };
-  struct UnitPlace {
-    std::size_t unit;
-    std::int64_t offset;
-  };
-  // Elements [begin, begin + elements) of a named weight.
-  struct SlicePlace {
-    std::int64_t begin, elements;
-    UnitPlace place;
-  };
-  struct PlacedWeight {
-    WeightSlice slice;
-    std::vector<SlicePlace> places;  // in order, all of it
-  };
-  struct UnitSlice {
-    WeightSlice slice;
-    SlicePlace place;
-  };
   // A reduction on its way, and the memory it works on. `sum` is of earlier micro-steps, come from below the device.
   struct Reduction {
     std::size_t unit;
@@ -222,8 +206,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   bool steps_whole() const {
     return options_.stage == 0 && options_.placement.optimizer.on_device() && !shards_params();
   }
-  void place_parameters(std::size_t unit);
-  void check_weights() const;
+  void attach_parameters(std::size_t unit);
   PassPlanner::Options planner_options() const;
   bool persistent(const Unit& unit) const;
 
@@ -335,13 +318,11 @@ class Engine final : private VisitHooks, private Leaf::Store {
   Timeline* timeline_;  // null: none
   Collectives collectives_;
   UnitPlan plan_;
+  WeightPlaces places_;  // of its weights
   std::vector<UnitState> states_;
   std::vector<std::size_t> always_there_;        // units that no visit names
   std::map<const Module*, std::size_t> visits_;  // index into plan_.visits
   std::vector<int> open_visits_;                 // of each of these: forward, whose backward visit is to come
-  std::map<const Leaf*, UnitPlace> places_;
-  std::map<std::string, PlacedWeight> slices_;
-  std::vector<std::vector<UnitSlice>> slices_of_unit_;
   // All pieces that are not stepped at once, in the order in which they are: that of the next forward pass; or, with
   // steps in a backward pass or under one, of that.
   std::vector<PieceRef> later_;

@@ -36,7 +36,7 @@ void Engine::clear_padding(std::size_t u, const Tensor& flat) {
 
 Gradient::Target Engine::gradient_of(const Leaf& leaf) {
   const bool adds = ops_add_gradients() && micro_steps_ > 0;
-  const UnitPlace& place = places_.at(&leaf);
+  const UnitPlace& place = places_.of(leaf);
   UnitState& state = states_[place.unit];
   if (state.reduced)
     throw Error(

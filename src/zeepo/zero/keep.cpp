@@ -227,35 +227,12 @@ void Engine::make_cache() {
   cache_bytes_ = std::llround(options_.placement.params.of(Place::device) * static_cast<double>(bytes));
 }
 
-void Engine::place_parameters(std::size_t u) {
-  for (const auto& [prefix, parameter, offset] : plan_.units[u].parameters) {
-    Leaf& leaf = parameter->leaf();
-    leaf.set_dtype(options_.dtype);
-    leaf.set_store(this);
-    places_[&leaf] = {u, offset};
-    std::int64_t at = offset;
-    for (const auto& part : parameter->slices()) {
-      const WeightSlice slice{prefix + part.name, part.shape, parameter};
-      const SlicePlace place{part.begin, part.elements, {u, at}};
-      slices_.try_emplace(slice.name, PlacedWeight{slice, {}}).first->second.places.push_back(place);
-      slices_of_unit_[u].push_back({slice, place});
-      at += part.elements;
-    }
+void Engine::attach_parameters(std::size_t u) {
+  for (const auto& named : plan_.units[u].parameters) {
+    named.parameter->leaf().set_dtype(options_.dtype);
+    named.parameter->leaf().set_store(this);
   }
   if (states_[u].gathered.defined()) show(u, true);
-}
-
-// The tiles of a weight hold all of it, each element once.
-void Engine::check_weights() const {
-  for (const auto& [name, weight] : slices_) {
-    std::int64_t end = 0;
-    for (const auto& place : weight.places) {
-      if (place.begin != end) throw Error("engine: two parameters are named {}", name);
-      end += place.elements;
-    }
-    if (end != weight.slice.shape.elements())
-      throw Error("engine: {} has {} elements, its parameters have {}", name, weight.slice.shape.elements(), end);
-  }
 }
 
 PassPlanner::Options Engine::planner_options() const {

@@ -84,7 +84,7 @@ void Engine::load_unit(std::size_t u, const WeightSource& source, HostWeights& h
     host.values.resize(static_cast<std::size_t>(chunk.elements()));
     dispatch(host_stream(), [&](auto& s) { fill(s, View{host.values.data(), DType::f32, {chunk.elements()}}, 0.0f); });
     host_stream().synchronize();
-    for (const UnitSlice& own : slices_of_unit_[u]) {
+    for (const auto& own : places_.in_unit(u)) {
       const auto& [begin, elements, place] = own.place;
       const std::int64_t first = begin - place.offset;  // of the weight, where the unit begins
       in_pieces(common({place.offset, place.offset + elements}, chunk), 0, kPiece, [&](const Extent& part) {
@@ -160,16 +160,15 @@ const StatePiece* Engine::piece_of(const UnitState& state, const Extent& range) 
 
 std::vector<WeightSlice> Engine::slices() const {
   std::vector<WeightSlice> result;
-  for (const auto& [name, weight] : slices_) result.push_back(weight.slice);
+  for (const auto& [name, weight] : places_.by_name()) result.push_back(weight.slice);
   return result;
 }
 
 void Engine::read(const std::string& name, std::int64_t begin, std::span<float> out) {
-  const auto found = slices_.find(name);
-  if (found == slices_.end()) throw Error("engine: no weight is named {}", name);
+  const PlacedWeight& weight = places_.of(name);
   settle();
   const Extent wanted{begin, begin + static_cast<std::int64_t>(out.size())};
-  for (const auto& [first, elements, place] : found->second.places) {
+  for (const auto& [first, elements, place] : weight.places) {
     const Extent part = common({first, first + elements}, wanted);
     if (part.empty()) continue;
     read_part({place.unit, place.offset + part.begin - first},
@@ -273,7 +272,7 @@ std::string Engine::weights_hash() {
   std::array<Completion, 2> hashed;
   std::size_t turn = 0;
   Worker worker;
-  for (const auto& entry : slices_) {
+  for (const auto& entry : places_.by_name()) {
     const std::string& name = entry.first;
     hashed[1 - turn].wait();
     XXH3_128bits_update(hash.get(), name.data(), name.size());
