@@ -125,15 +125,15 @@ TEST(LayerNorm, AddsTheResidualAndNormalisesTheRoundedSum) {
 }
 
 struct BackwardCase {
-  DType dtype;
+  DType dtype, sums;
   std::int64_t rows, n;
   bool add;
 };
 std::vector<BackwardCase> backward_cases() {
   std::vector<BackwardCase> cases;
-  for (const DType dtype : kFloatTypes)
+  for (const SummedTypes types : kSummedTypes)
     for (const bool add : {false, true})
-      for (const std::int64_t n : {1, 7, 33}) cases.push_back({dtype, 19, n, add});
+      for (const std::int64_t n : {1, 7, 33}) cases.push_back({types.values, types.sums, 19, n, add});
   return cases;
 }
 
@@ -142,7 +142,7 @@ double sum_error(DType dtype, double value, double count) { return allowed_error
 
 TEST(LayerNorm, GradientsMatchFiniteDifferences) {
   Threads threads(2);
-  for (const auto& [dtype, rows, n, add] : backward_cases()) {
+  for (const auto& [dtype, sums, rows, n, add] : backward_cases()) {
     const Shape shape{rows, n};
     const auto x = TypedValues::random(dtype, shape, 1), dy = TypedValues::random(dtype, shape, 2);
     const auto weight = TypedValues::random(dtype, {n}, 3), bias = TypedValues::random(dtype, {n}, 4);
@@ -157,8 +157,8 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
                                 .y = y.view(),
                                 .mean = mean.view(),
                                 .rstd = rstd.view()});
-    auto dx = TypedValues::random(dtype, shape, 5), dweight = TypedValues::random(dtype, {n}, 6),
-         dbias = TypedValues::random(dtype, {n}, 7);
+    auto dx = TypedValues::random(dtype, shape, 5), dweight = TypedValues::random(sums, {n}, 6),
+         dbias = TypedValues::random(sums, {n}, 7);
     const auto dx0 = dx, dweight0 = dweight, dbias0 = dbias;
     const Write write = add ? Write::add : Write::overwrite;
     layer_norm_backward(threads.stream, {.dy = dy.view(),
@@ -182,15 +182,15 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
     for (std::int64_t j = 0; j < n; ++j) {
       const double exact_w = difference(ws, static_cast<std::size_t>(j), norm, dys) + (add ? dweight0[j] : 0);
       const double exact_b = difference(bs, static_cast<std::size_t>(j), norm, dys) + (add ? dbias0[j] : 0);
-      ASSERT_NEAR(dweight[j], exact_w, sum_error(dtype, exact_w, 19)) << name_of(dtype) << " n " << n;
-      ASSERT_NEAR(dbias[j], exact_b, sum_error(dtype, exact_b, 19)) << name_of(dtype) << " n " << n;
+      ASSERT_NEAR(dweight[j], exact_w, sum_error(sums, exact_w, 19)) << name_of(dtype) << " n " << n;
+      ASSERT_NEAR(dbias[j], exact_b, sum_error(sums, exact_b, 19)) << name_of(dtype) << " n " << n;
     }
   }
 }
 
 TEST(RmsNorm, MatchesDoublesAndFiniteDifferences) {
   Threads threads(2);
-  for (const auto& [dtype, rows, n, add] : backward_cases()) {
+  for (const auto& [dtype, sums, rows, n, add] : backward_cases()) {
     const Shape shape{rows, n};
     const auto x = TypedValues::random(dtype, shape, 1), dy = TypedValues::random(dtype, shape, 2);
     const auto weight = TypedValues::random(dtype, {n}, 3);
@@ -203,7 +203,7 @@ TEST(RmsNorm, MatchesDoublesAndFiniteDifferences) {
                               .sum = {},
                               .y = y.view(),
                               .rstd = rstd.view()});
-    auto dx = TypedValues::random(dtype, shape, 5), dweight = TypedValues::random(dtype, {n}, 6);
+    auto dx = TypedValues::random(dtype, shape, 5), dweight = TypedValues::random(sums, {n}, 6);
     const auto dx0 = dx, dweight0 = dweight;
     const Write write = add ? Write::add : Write::overwrite;
     rms_norm_backward(threads.stream, {.dy = dy.view(),
@@ -225,7 +225,7 @@ TEST(RmsNorm, MatchesDoublesAndFiniteDifferences) {
     }
     for (std::int64_t j = 0; j < n; ++j) {
       const double exact = difference(ws, static_cast<std::size_t>(j), norm, dys) + (add ? dweight0[j] : 0);
-      ASSERT_NEAR(dweight[j], exact, sum_error(dtype, exact, 19)) << name_of(dtype) << " n " << n;
+      ASSERT_NEAR(dweight[j], exact, sum_error(sums, exact, 19)) << name_of(dtype) << " n " << n;
     }
   }
 }

@@ -20,10 +20,11 @@ class Gradient {
   Gradient& operator=(const Gradient&) = delete;
 
   struct Target {
-    Tensor tensor;
-    Write write;  // the caller must overwrite, or add to, all of it
+    Tensor tensor;  // of the gradient's type; a parameter's may be fp32
+    Write write;    // the caller must overwrite, or add to, all of it
   };
   virtual Target target();
+  virtual bool is_parameter() const { return false; }
   virtual void add(const Tensor& contribution);
 
   bool written() const { return value_.defined(); }
@@ -46,7 +47,8 @@ inline Gradient::Target target_of(const std::shared_ptr<Gradient>& gradient) {
 // for when the first op writes it.
 class Leaf final : public Gradient {
  public:
-  // Gives the memory in which this parameter's gradient is summed, and how the first writer is to write it.
+  // Gives the memory in which this parameter's gradient is summed, of its type or fp32, and how the first writer is to
+  // write it.
   class Store {
    public:
     virtual ~Store() = default;
@@ -66,6 +68,7 @@ class Leaf final : public Gradient {
   void set_trainable(bool trainable) { trainable_ = trainable; }
 
   Target target() override;
+  bool is_parameter() const override { return true; }
   void add(const Tensor& contribution) override;
 
  private:

@@ -17,7 +17,8 @@ void conv2d(CpuStream&, ConstView x, ConstView weight, ConstView bias, View y, V
 void conv2d(CudaStream&, ConstView x, ConstView weight, ConstView bias, View y, View scratch, const ConvOptions&);
 struct Conv2dBackward {
   ConstView x, weight, dy;
-  View dx, dweight, dbias, scratch;  // dx may be empty: not wanted; it is overwritten
+  // dx may be empty: not wanted; it is overwritten. dweight and dbias are of the values' type, or fp32.
+  View dx, dweight, dbias, scratch;
   Write write_dweight, write_dbias;
 };
 void conv2d_backward(CpuStream&, const Conv2dBackward&, const ConvOptions&);

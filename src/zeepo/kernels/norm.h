@@ -19,7 +19,8 @@ struct LayerNorm {
 void layer_norm(CpuStream&, const LayerNorm&);
 void layer_norm(CudaStream&, const LayerNorm&);
 
-// `x` is what was normalised (the sum, with delta). dx is overwritten or added to; so are dweight and dbias.
+// `x` is what was normalised (the sum, with delta). dx is overwritten or added to; so are dweight and dbias, here and
+// below of the values' type or fp32.
 struct LayerNormBackward {
   ConstView dy, x, weight, mean, rstd;
   View dx, dweight, dbias;

@@ -3,7 +3,7 @@
 #include "zeepo/autograd/tape.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/kernels/matmul.h"
-#include "zeepo/ops/linear_backward.h"
+#include "zeepo/ops/linear_parameters.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -19,8 +19,8 @@ Tensor activated_linear(const Tensor& x, Activation f, const Tensor& weight, con
 
   if (Tape* tape = Tape::recording({&x, &weight, &bias})) {
     const auto dx = wanted_gradient(x);
-    const auto saved_x = dx ? tape->save(x) : Saved(), saved_weight = dx ? tape->save(weight) : Saved();
     const LinearParameters parameters(*tape, input, weight, bias, layout);
+    const auto saved_weight = dx ? tape->save(weight) : Saved(), saved_x = dx ? tape->save(x) : Saved();
     tape->record({&y}, [=](std::span<Tensor> dy) {
       if (dx) {
         const Tensor before = saved_x(), d(before.shape(), before.dtype());

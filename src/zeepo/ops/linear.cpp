@@ -5,7 +5,7 @@
 #include "zeepo/autograd/tape.h"
 #include "zeepo/kernels/fp8.h"
 #include "zeepo/kernels/matmul.h"
-#include "zeepo/ops/linear_backward.h"
+#include "zeepo/ops/linear_parameters.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -49,7 +49,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightL
       if (dx) {
         const auto to = dx->target();
         const auto b = backward_transpose(layout);
-        if (in_fp8)
+        if (in_fp8 && !dx->is_parameter())
           multiply_in_fp8(dy[0], saved_weight(), b, to.tensor, {.write = to.write});
         else
           launch([&](auto& s) {

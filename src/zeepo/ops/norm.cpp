@@ -41,7 +41,7 @@ AddNorm add_norm(NormKind kind, const Tensor& x, const Tensor& delta, const Tens
                          saved_weight = tape->save(weight), saved_mean = layer ? tape->save(mean) : Saved(),
                          saved_rstd = tape->save(rstd)](const Tensor& dy, Tensor dsum) {
     if (dy.defined()) {
-      const bool in_place = dx && !ddelta && !dsum.defined();
+      const bool in_place = dx && !dx->is_parameter() && !ddelta && !dsum.defined();
       Gradient::Target to{};
       if (dsum.defined())
         to = {writable(std::move(dsum)), Write::add};

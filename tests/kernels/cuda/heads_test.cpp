@@ -38,14 +38,15 @@ TEST(CudaHeads, CopyMovesTheHeadsAlone) {
 }
 
 TEST(CudaHeads, RmsNormOfHeadsAndItsGradientAreNearTheCpus) {
-  for (const DType dtype : kFloatTypes)
+  for (const SummedTypes types : kSummedTypes)
     for (const auto [heads, d] : kHeads)
       for (const Write write : {Write::overwrite, Write::add}) {
+        const DType dtype = types.values;
         const auto what = name_of_case(dtype, heads, d, write == Write::add);
         const Shape shape{2, 67, (heads + 1) * d};
         auto x = Twin::random(dtype, shape, 1), y = Twin::random(dtype, shape, 2), dy = Twin::random(dtype, shape, 3);
         auto dx = Twin::random(dtype, shape, 4), weight = Twin::random(dtype, {d}, 5);
-        auto dweight = Twin::random(dtype, {d}, 6);
+        auto dweight = Twin::random(types.sums, {d}, 6);
         Twin rstd(DType::f32, {2 * 67, heads});
         on_both([&, h = heads, n = d](auto& s) {
           const auto part = [&](Twin& t) { return heads_of(t.on(s), n, h, n); };

@@ -1,4 +1,4 @@
-#include "zeepo/ops/linear_backward.h"
+#include "zeepo/ops/linear_parameters.h"
 
 #include "zeepo/base/error.h"
 #include "zeepo/tensor/device.h"
