@@ -18,6 +18,9 @@ void softmax_backward(CudaStream&, ConstView y, ConstView dy, View dx);
 constexpr std::int64_t logits_at_a_time(Backend backend) {
   return std::int64_t{1} << (backend == Backend::cuda ? 29 : 25);
 }
+// Their rows are a multiple of this where there are enough: the tile of a GPU's products, of which a part costs a whole
+// one.
+constexpr std::int64_t rows_of_logits(Backend backend) { return backend == Backend::cuda ? 256 : 1; }
 
 // losses[i] = log(sum(exp(logits[i]))) − logits[i][targets[i]].   logits: (rows, n)   targets: int32 (rows)
 // losses: fp32 (rows). With dlogits: dlogits[i] = grad_scale · (softmax(logits[i]) − onehot(targets[i])), and it may be

@@ -14,11 +14,10 @@ namespace {
 
 // Depends on shapes and the kind of device only; a dry pass takes what its device will.
 std::int64_t rows_at_a_time(std::int64_t rows, std::int64_t vocab) {
-  const std::int64_t logits = logits_at_a_time(Device::current().compute.plays());
-  const std::int64_t most = std::max<std::int64_t>(1, logits / vocab);
+  const Backend backend = Device::current().compute.plays();
+  const std::int64_t most = std::max<std::int64_t>(1, logits_at_a_time(backend) / vocab);
   const std::int64_t pieces = (rows + most - 1) / most, even = (rows + pieces - 1) / pieces;
-  constexpr std::int64_t kTile = 256;  // of rows in a matrix product: a part of one costs a whole one
-  const std::int64_t whole_tiles = (even + kTile - 1) / kTile * kTile;
+  const std::int64_t tile = rows_of_logits(backend), whole_tiles = (even + tile - 1) / tile * tile;
   return whole_tiles <= most ? std::min(whole_tiles, rows) : even;
 }
 
