@@ -126,5 +126,34 @@ TEST(Module, HooksFrameTheForwardAndTheBackwardPass) {
   }
 }
 
+// Whole or in tiles: what the two ops give, in one visit of the layer.
+TEST(Linear, OfActivatedIsTheLayerOfTheActivation) {
+  TestDevice device;
+  for (const std::int64_t tiles : {1, 2}) {
+    Linear layer(6, 4);
+    tile_linears(layer, tiles);
+    LeafStore store;
+    for (const auto& [prefix, parameter] : named_parameters(layer)) {
+      parameter->leaf().set_current(random_tensor(parameter->shape(), 1));
+      parameter->leaf().set_store(&store);
+    }
+    Recorder recorder;
+    layer.attach(&recorder);
+    const Tensor x = random_tensor({5, 6}, 2), expected = layer(gelu(x));
+    recorder.text.clear();
+    Tape tape;
+    Tensor y;
+    {
+      const TapeScope scope(&tape);
+      y = layer.of_activated(x, Activation::gelu_tanh);
+    }
+    tape.backward(y, random_tensor({5, 4}, 3));
+    EXPECT_EQ(recorder.text, "F()B()");
+    EXPECT_EQ(y.to_floats(), expected.to_floats());
+    for (const auto& [prefix, parameter] : named_parameters(layer)) EXPECT_TRUE(store.has(parameter->leaf()));
+    layer.attach(nullptr);
+  }
+}
+
 }  // namespace
 }  // namespace zeepo
