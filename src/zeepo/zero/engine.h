@@ -54,8 +54,8 @@ struct EngineOptions {
   Decay decay = Decay::all;
   std::int64_t accumulation = 1;  // micro-steps a step
   Reduce reduce = Reduce::each;
-  // With several micro-steps the ops of a rank alone add to the fp32 sum of gradients themselves: it is rounded once a
-  // micro-step, and nothing is held beside it. Only where the sums are on the device wherever the state lives, so that
+  // With several micro-steps the ops of a rank alone add to the fp32 sum of gradients themselves: nothing is rounded to
+  // the training type, or held beside it. Only where the sums are on the device wherever the state lives, so that
   // placements agree: with `step_below_on` device, or all of the optimizer's state on the device. Not with
   // Reduce::last.
   bool ops_add_gradients = false;
@@ -236,7 +236,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   std::byte* buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes);
 
   // Gradients.
-  bool ops_add_gradients() const {
+  bool ops_add_to_sums() const {
     return options_.ops_add_gradients && options_.accumulation > 1 && !sums_locally() && collectives_.alone();
   }
   bool reduces_in_place() const;

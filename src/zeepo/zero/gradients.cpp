@@ -21,7 +21,7 @@ constexpr std::size_t kGatheredInBackward = 3;
 // will be. With accumulation the sum is fp32 and stands apart, but for ops that add to it.
 bool Engine::reduces_in_place() const {
   if (delays()) return false;  // the last step's are there still
-  if (ops_add_gradients()) return true;
+  if (ops_add_to_sums()) return true;
   return options_.accumulation == 1 && (options_.stage < 2 || collectives_.alone());
 }
 
@@ -35,7 +35,7 @@ void Engine::clear_padding(std::size_t u, const Tensor& flat) {
 }
 
 Gradient::Target Engine::gradient_of(const Leaf& leaf) {
-  const bool adds = ops_add_gradients() && micro_steps_ > 0;
+  const bool adds = ops_add_to_sums() && micro_steps_ > 0;
   const UnitPlace& place = places_.of(leaf);
   UnitState& state = states_[place.unit];
   if (state.reduced)

@@ -39,9 +39,7 @@ void Engine::check_options() const {
   if (options_.host_share > 0 && options_.host_pieces_under_way < 1)
     throw Error("engine: a share of {} stepped by the host, with {} pieces under way: must be at least 1",
                 options_.host_share, options_.host_pieces_under_way);
-  const Placement& placement = options_.placement;
-  const HostStepBar bar = host_step_bar(steps_with_backward(), placement.params, placement.optimizer);
-  if (options_.host_share > 0 && bar == HostStepBar::backward_pass)
+  if (options_.host_share > 0 && steps_with_backward())
     throw Error("engine: a share of {} stepped by the host beside the device: not in or under a backward pass",
                 options_.host_share);
   if (options_.pieces_under_way < 1)

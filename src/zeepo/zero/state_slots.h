@@ -1,5 +1,5 @@
-// Host buffers that states which live in files pass through in a fixed order, again and again: read ahead, used,
-// written behind.
+// Buffers that states pass through in a fixed order, again and again, on their way to where they are stepped: in host
+// memory from files, in device memory from either. Read ahead, used, written behind.
 //
 // The order is that of numbers 0, 1, 2, ...; number n uses buffer n modulo their count. Nothing here waits for a disk
 // but use(). All calls come from the rank's thread.

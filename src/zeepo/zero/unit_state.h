@@ -76,7 +76,7 @@ struct UnitState {
   Block params_block;  // ... this rank's shard of them
   Place params_place = Place::device;
   bool params_whole = false;          // kept between uses, not gathered for them
-  FlatPart grads;                     // reduced and summed over micro-steps, where all pieces are on the device
+  FlatPart grads;                     // reduced and summed over micro-steps, unless they go to where the host steps
   std::vector<StatePiece> pieces;     // of `stepped`, in order
   FlatPart local_sum;                 // fp32, of this rank's micro-steps, where they are reduced last
   std::int64_t first_norm_block = 0;  // of this rank's
@@ -86,7 +86,7 @@ struct UnitState {
   Completion arriving;   // of this rank's shard of `gathered`, from below
   Collecting gathering;  // of `gathered`
   std::vector<Completion> parameters_written;  // below the device, or from there to `params`
-  Tensor pending;                              // gradients of this micro-step, not yet reduced
+  Tensor pending;                              // gradients of this micro-step, not yet reduced; or `grads`
   Tensor fresh;                // this rank's shard of gradients that are not kept, until they are stepped
   Collecting grads_gathering;  // of all of `grads`, where every rank steps all of them
   int open_visits = 0;         // forward visits whose backward visit is to come
