@@ -23,6 +23,12 @@ TEST(Tensor, TakesValuesAndGivesThemBack) {
   EXPECT_EQ(Tensor::from<f16>(half, {1}).item(), 0.25f);
 }
 
+TEST(Tensor, IsNotMadeInALaunch) {
+  TestDevice device;
+  EXPECT_TRUE(names(error_text([] { launch([](auto&) { const Tensor t({2, 3}); }); }), "(2, 3)", "dry pass"));
+  EXPECT_EQ(Tensor({5}).elements(), 5);  // after it again
+}
+
 TEST(Tensor, MemoryIsReturnedWithTheLastCopy) {
   TestDevice device;
   {

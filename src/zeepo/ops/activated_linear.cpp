@@ -23,9 +23,9 @@ Tensor activated_linear(const Tensor& x, Activation f, const Tensor& weight, con
     const auto saved_weight = dx ? tape->save(weight) : Saved(), saved_x = dx ? tape->save(x) : Saved();
     tape->record({&y}, [=](std::span<Tensor> dy) {
       if (dx) {
-        const Tensor before = saved_x(), d(before.shape(), before.dtype());
+        const Tensor before = saved_x(), weights = saved_weight(), d(before.shape(), before.dtype());
         launch([&](auto& s) {
-          matmul_activate_backward(s, dy[0].view(), saved_weight().view(), f, before.view(), d.view(),
+          matmul_activate_backward(s, dy[0].view(), weights.view(), f, before.view(), d.view(),
                                    {.b = backward_transpose(layout)});
         });
         dx->add(d);

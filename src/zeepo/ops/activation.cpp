@@ -11,8 +11,8 @@ Tensor activate(const Tensor& x, Activation activation) {
   launch([&](auto& s) { activate(s, activation, x.view(), y.view()); });
   if (Tape* tape = Tape::recording({&x})) {
     tape->record({&y}, [activation, saved_x = tape->save(x), dx = wanted_gradient(x)](std::span<Tensor> dy) {
-      const Tensor d = writable(std::move(dy[0]));
-      launch([&](auto& s) { activate_backward(s, activation, saved_x().view(), d.view(), d.view()); });
+      const Tensor input = saved_x(), d = writable(std::move(dy[0]));
+      launch([&](auto& s) { activate_backward(s, activation, input.view(), d.view(), d.view()); });
       dx->add(d);
     });
   }

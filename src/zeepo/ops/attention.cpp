@@ -76,9 +76,10 @@ Tensor qk_norm(const Tensor& qkv, const HeadLayout& layout, const Tensor& query_
           const auto x_heads = split(x, layout), dy_heads = split(dy[0], layout), d_heads = split(d, layout);
           const auto backward = [](Heads dy_part, Heads x_part, const Saved& weight, const Saved& rstd, Heads dx_part,
                                    const std::shared_ptr<Gradient>& dweight) {
+            const Tensor weights = weight(), rstds = rstd();
             const auto to_weight = target_of(dweight);
             launch([&](auto& s) {
-              rms_norm_heads_backward(s, dy_part, x_part, weight().view(), rstd().view(), dx_part,
+              rms_norm_heads_backward(s, dy_part, x_part, weights.view(), rstds.view(), dx_part,
                                       to_weight.tensor.view(), to_weight.write);
             });
           };
@@ -106,13 +107,14 @@ Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions o
   if (tape) {
     tape->record({&y}, [layout, options, dqkv = wanted_gradient(qkv), saved_qkv = tape->save(qkv),
                         saved_y = tape->save(y), saved_log_sums = tape->save(log_sums)](std::span<Tensor> dy) {
-      const Tensor input = saved_qkv(), output = saved_y(), d(input.shape(), input.dtype());
+      const Tensor input = saved_qkv(), output = saved_y(), sums = saved_log_sums();
+      const Tensor d(input.shape(), input.dtype());
       const auto in = split(input, layout), out = split(d, layout);
       launch([&](auto& s) {
-        attention_backward(s,
-                           {in.q, in.k, in.v, all_heads(output, layout), all_heads(dy[0], layout),
-                            saved_log_sums().view(), out.q, out.k, out.v},
-                           options);
+        attention_backward(
+            s,
+            {in.q, in.k, in.v, all_heads(output, layout), all_heads(dy[0], layout), sums.view(), out.q, out.k, out.v},
+            options);
       });
       dqkv->add(d);
     });

@@ -24,12 +24,12 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
     tape->record({&y}, [scratch, options, dx = wanted_gradient(x), dweight = wanted_gradient(weight),
                         dbias = wanted_gradient(bias), saved_x = tape->save(x),
                         saved_weight = tape->save(weight)](std::span<Tensor> dy) {
-      const Tensor input = saved_x(), room = scratch();
+      const Tensor input = saved_x(), weights = saved_weight(), room = scratch();
       const Tensor dinput = dx ? Tensor(input.shape(), input.dtype()) : Tensor();
       const auto weight_to = target_of(dweight), bias_to = target_of(dbias);
       launch([&](auto& s) {
         conv2d_backward(s,
-                        {input.view(), saved_weight().view(), dy[0].view(), dinput.view(), weight_to.tensor.view(),
+                        {input.view(), weights.view(), dy[0].view(), dinput.view(), weight_to.tensor.view(),
                          bias_to.tensor.view(), room.view(), weight_to.write, bias_to.write},
                         options);
       });
@@ -48,8 +48,8 @@ Tensor max_pool2d(const Tensor& x, std::int64_t size) {
   launch([&](auto& s) { max_pool2d(s, x.view(), y.view(), indices.view(), size); });
   if (Tape* tape = Tape::recording({&x})) {
     tape->record({&y}, [image, dx = wanted_gradient(x), saved = tape->save(indices)](std::span<Tensor> dy) {
-      const Tensor d(image, dy[0].dtype());
-      launch([&](auto& s) { max_pool2d_backward(s, dy[0].view(), saved().view(), d.view()); });
+      const Tensor places = saved(), d(image, dy[0].dtype());
+      launch([&](auto& s) { max_pool2d_backward(s, dy[0].view(), places.view(), d.view()); });
       dx->add(d);
     });
   }

@@ -20,8 +20,9 @@ Tensor embedding(const Tensor& ids, const Tensor& table) {
   launch([&](auto& s) { embed(s, ids.view(), table.view(), y.view()); });
   if (Tape* tape = Tape::recording({&table})) {
     tape->record({&y}, [saved_ids = tape->save(ids), dtable = wanted_gradient(table)](std::span<Tensor> dy) {
+      const Tensor rows = saved_ids();
       const auto to = dtable->target();
-      launch([&](auto& s) { embed_backward(s, saved_ids().view(), dy[0].view(), to.tensor.view(), to.write); });
+      launch([&](auto& s) { embed_backward(s, rows.view(), dy[0].view(), to.tensor.view(), to.write); });
     });
   }
   return y;

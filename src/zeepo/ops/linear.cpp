@@ -47,14 +47,14 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightL
     const auto saved_weight = dx ? tape->save(weight) : Saved();
     tape->record({&y}, [=](std::span<Tensor> dy) {
       if (dx) {
+        const Tensor weights = saved_weight();
         const auto to = dx->target();
         const auto b = backward_transpose(layout);
         if (in_fp8 && !dx->is_parameter())
-          multiply_in_fp8(dy[0], saved_weight(), b, to.tensor, {.write = to.write});
+          multiply_in_fp8(dy[0], weights, b, to.tensor, {.write = to.write});
         else
-          launch([&](auto& s) {
-            matmul(s, dy[0].view(), saved_weight().view(), to.tensor.view(), {.b = b, .write = to.write});
-          });
+          launch(
+              [&](auto& s) { matmul(s, dy[0].view(), weights.view(), to.tensor.view(), {.b = b, .write = to.write}); });
       }
       parameters.add_gradients(dy[0]);
     });

@@ -41,9 +41,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets) {
   if (Tape* tape = Tape::recording({&logits})) {
     tape->record({&loss}, [=, dlogits = wanted_gradient(logits), saved_logits = tape->save(logits),
                            saved_targets = tape->save(targets)](std::span<Tensor> dloss) {
-      const Tensor x = saved_logits(), d(x.shape(), x.dtype()), unused({rows});
+      const Tensor x = saved_logits(), y = saved_targets(), d(x.shape(), x.dtype()), unused({rows});
       launch([&](auto& s) {
-        cross_entropy(s, x.view(), saved_targets().view(), unused.view(), d.view(), mean);
+        cross_entropy(s, x.view(), y.view(), unused.view(), d.view(), mean);
         scale_by(s, d.view(), dloss[0].view(), d.view());
       });
       dlogits->add(d);

@@ -50,14 +50,16 @@ AddNorm add_norm(NormKind kind, const Tensor& x, const Tensor& delta, const Tens
       else
         to = {Tensor(dy.shape(), dy.dtype()), Write::overwrite};
       const auto weight_to = target_of(dweight), bias_to = target_of(dbias);
+      const Tensor input = saved_sum(), weights = saved_weight(), rstds = saved_rstd();
+      const Tensor means = layer ? saved_mean() : Tensor();
       launch([&](auto& s) {
         if (layer)
-          layer_norm_backward(s, {dy.view(), saved_sum().view(), saved_weight().view(), saved_mean().view(),
-                                  saved_rstd().view(), to.tensor.view(), weight_to.tensor.view(), bias_to.tensor.view(),
-                                  to.write, weight_to.write, bias_to.write});
+          layer_norm_backward(
+              s, {dy.view(), input.view(), weights.view(), means.view(), rstds.view(), to.tensor.view(),
+                  weight_to.tensor.view(), bias_to.tensor.view(), to.write, weight_to.write, bias_to.write});
         else
-          rms_norm_backward(s, {dy.view(), saved_sum().view(), saved_weight().view(), saved_rstd().view(),
-                                to.tensor.view(), weight_to.tensor.view(), to.write, weight_to.write});
+          rms_norm_backward(s, {dy.view(), input.view(), weights.view(), rstds.view(), to.tensor.view(),
+                                weight_to.tensor.view(), to.write, weight_to.write});
       });
       if (in_place) return;
       dsum = to.tensor;

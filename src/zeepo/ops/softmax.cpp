@@ -11,8 +11,8 @@ Tensor softmax(const Tensor& x) {
   launch([&](auto& s) { softmax(s, x.view(), y.view()); });
   if (Tape* tape = Tape::recording({&x})) {
     tape->record({&y}, [saved_y = tape->save(y), dx = wanted_gradient(x)](std::span<Tensor> dy) {
-      const Tensor d = writable(std::move(dy[0]));
-      launch([&](auto& s) { softmax_backward(s, saved_y().view(), d.view(), d.view()); });
+      const Tensor output = saved_y(), d = writable(std::move(dy[0]));
+      launch([&](auto& s) { softmax_backward(s, output.view(), d.view(), d.view()); });
       dx->add(d);
     });
   }

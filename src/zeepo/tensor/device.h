@@ -14,6 +14,7 @@ struct Device {
   Tier& memory;
   LowerTiers* lower = nullptr;   // what lies below the device, if anything
   Timeline* timeline = nullptr;  // where what is done is written down, if anywhere
+  bool launching = false;        // in launch(): no memory may be taken
 
   // The innermost DeviceScope of this thread. Throws Error when there is none.
   static Device& current();
@@ -31,10 +32,17 @@ class DeviceScope {
   Device* outer_;
 };
 
-// Runs f(stream) on the current device's compute stream; a dry device runs nothing.
+// Runs f(stream) on the current device's compute stream; a dry device runs nothing. So that a dry pass takes all the
+// memory that a real one does, f makes no tensor, nor asks for a saved one: that throws Error.
 template <class F>
 void launch(F&& f) {
-  dispatch(Device::current().compute, std::forward<F>(f));
+  Device& device = Device::current();
+  struct Launching {
+    explicit Launching(bool& flag) : on(flag) { on = true; }
+    ~Launching() { on = false; }
+    bool& on;
+  } const launching(device.launching);
+  dispatch(device.compute, std::forward<F>(f));
 }
 
 }  // namespace zeepo

@@ -20,7 +20,9 @@ void widen(const std::vector<std::byte>& bytes, std::vector<float>& out) {
 }  // namespace
 
 Tensor::Tensor(Shape shape, DType dtype, Kind kind) : shape_(shape), dtype_(dtype) {
-  block_ = std::make_shared<const Block>(Device::current().memory.allocate(bytes_of(shape, dtype), kind));
+  const Device& device = Device::current();
+  if (device.launching) throw Error("tensor: {} made in a launch, which a dry pass does not run", shape.str());
+  block_ = std::make_shared<const Block>(device.memory.allocate(bytes_of(shape, dtype), kind));
 }
 
 Tensor::Tensor(std::shared_ptr<const Block> block, std::size_t offset_bytes, Shape shape, DType dtype)
