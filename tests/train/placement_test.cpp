@@ -198,6 +198,25 @@ TEST_F(AutoPlacement, SaysWhatIsMissingAndWhatHelps) {
   EXPECT_NO_THROW(train(smaller_batch));
 }
 
+// Memory is taken in the order of the dry pass, to the last block: what it finds is enough.
+TEST_F(AutoPlacement, ARunNeedsNoMoreThanItsPlan) {
+  for (const bool checkpointed : {false, true})
+    for (const std::int64_t accumulation : {1, 3})
+      for (const Shares& share : {Shares{}, Shares{.host = 0.5}, Shares{.host = 1}}) {
+        TrainOptions exact = options();
+        exact.grad_accum = accumulation;
+        exact.micro_batch = 1;
+        exact.placement = {share, share, checkpointed ? Place::host : Place::device};
+        exact.activation_checkpointing = checkpointed;
+        exact.tune = {.prefetch = false, .pieces = false, .host_share = false};
+        const Json plan = train(exact).plan;
+        exact.device_bytes = plan.at("device").at("arena_bytes");
+        EXPECT_NO_THROW(train(exact)) << checkpointed << " " << accumulation << " " << share.host;
+        exact.device_bytes -= 256;
+        EXPECT_THROW(train(exact), Error) << checkpointed << " " << accumulation << " " << share.host;
+      }
+}
+
 TEST_F(AutoPlacement, TakesWhatTheMachineHasWhereNoBudgetIsGiven) {
   TrainOptions any = chosen(0, 0);
   any.nvme_paths = {directory_.path()};

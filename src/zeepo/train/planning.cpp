@@ -9,23 +9,12 @@
 #include "zeepo/base/machine.h"
 #include "zeepo/base/size.h"
 #include "zeepo/model/initial_weights.h"
-#include "zeepo/model/model_directory.h"
 #include "zeepo/nn/layers.h"
 #include "zeepo/train/trainer.h"
 #include "zeepo/zero/agreement.h"
 
 namespace zeepo {
 namespace {
-
-// Weights on their way out must fit too.
-void read_largest(Engine& engine) {
-  const auto slices = engine.slices();
-  const auto largest =
-      std::ranges::max_element(slices, {}, [](const WeightSlice& slice) { return slice.shape.elements(); });
-  const auto elements = std::min(largest->shape.elements(), kWritePieceElements);
-  std::vector<float> piece(static_cast<std::size_t>(elements));
-  engine.read(largest->name, 0, piece);
-}
 
 std::int64_t free_bytes_in(const std::filesystem::path& path) {
   std::error_code code;
@@ -80,7 +69,7 @@ Trainer::Plan Trainer::plan_memory() {
       engine.set_depths({range_.prefetch_bytes[level], options.pieces_under_way, options.host_share});
       two_steps();
     }
-    read_largest(engine);
+    engine.take_room_to_read();  // weights on their way out must fit too
   }
   Plan plan{};
   for (const Place place : kPlaces) {

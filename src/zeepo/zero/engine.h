@@ -120,6 +120,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   // All slices, sorted by name, and their exact fp32 values.
   std::vector<WeightSlice> slices() const;
   void read(const std::string& name, std::int64_t begin, std::span<float> out);
+  // Settles, and takes for a moment the most device memory that reading any weights does: for a dry pass.
+  void take_room_to_read();
   // A hash of all exact weights in name order.
   std::string weights_hash();
   std::int64_t parameter_count() const { return parameter_count_; }
@@ -230,6 +232,7 @@ class Engine final : private VisitHooks, private Leaf::Store {
   struct HostWeights;
   void load_unit(std::size_t unit, const WeightSource& source, HostWeights& host);
   void write_chunk(std::size_t unit, const Extent& chunk, HostWeights& host);
+  std::int64_t read_piece_elements() const;
   void read_part(const UnitPlace& place, std::span<float> out);
   void read_exact(std::size_t unit, const Extent& range, const Tensor& fp32, std::span<float> out);
   const StatePiece* piece_of(const UnitState& state, const Extent& range) const;

@@ -176,13 +176,24 @@ void Engine::read(const std::string& name, std::int64_t begin, std::span<float> 
   }
 }
 
+void Engine::take_room_to_read() {
+  settle();
+  std::int64_t longest = 0;
+  for (const auto& [name, weight] : places_.by_name())
+    for (const auto& place : weight.places) longest = std::max(longest, place.elements);
+  const Tensor room({std::min(longest, read_piece_elements())}, DType::f32, Kind::working);
+}
+
+// What is read at once lies in one piece of the optimizer's state.
+std::int64_t Engine::read_piece_elements() const { return std::gcd(kPiece, options_.piece_elements); }
+
 void Engine::read_part(const UnitPlace& place, std::span<float> out) {
   UnitState& state = states_[place.unit];
   const std::int64_t first = place.offset, last = first + static_cast<std::int64_t>(out.size());
   for (int rank = 0; rank < collectives_.size(); ++rank) {
     const std::int64_t shard = state.own.elements();
     const Extent wanted = common({first, last}, {rank * shard, (rank + 1) * shard});
-    in_pieces(wanted, rank * shard, std::gcd(kPiece, options_.piece_elements), [&](const Extent& piece) {
+    in_pieces(wanted, rank * shard, read_piece_elements(), [&](const Extent& piece) {
       const auto values =
           out.subspan(static_cast<std::size_t>(piece.begin - first), static_cast<std::size_t>(piece.elements()));
       const Tensor fp32({piece.elements()}, DType::f32, Kind::working);
