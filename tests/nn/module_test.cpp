@@ -98,15 +98,19 @@ class Recorder final : public VisitHooks {
   std::string text;
 };
 
+void give_weights(Module& module, LeafStore& store) {
+  for (const auto& [prefix, parameter] : named_parameters(module)) {
+    parameter->leaf().set_current(random_tensor(parameter->shape(), 1));
+    parameter->leaf().set_store(&store);
+  }
+}
+
 TEST(Module, HooksFrameTheForwardAndTheBackwardPass) {
   TestDevice device;
   for (const bool checkpointed : {false, true}) {
     Inner inner;
     LeafStore store;
-    for (const auto& [prefix, parameter] : named_parameters(inner)) {
-      parameter->leaf().set_current(random_tensor(parameter->shape(), 1));
-      parameter->leaf().set_store(&store);
-    }
+    give_weights(inner, store);
     Recorder recorder;
     inner.attach(&recorder);
     inner.set_checkpointed(checkpointed);
@@ -133,10 +137,7 @@ TEST(Linear, OfActivatedIsTheLayerOfTheActivation) {
     Linear layer(6, 4);
     tile_linears(layer, tiles);
     LeafStore store;
-    for (const auto& [prefix, parameter] : named_parameters(layer)) {
-      parameter->leaf().set_current(random_tensor(parameter->shape(), 1));
-      parameter->leaf().set_store(&store);
-    }
+    give_weights(layer, store);
     Recorder recorder;
     layer.attach(&recorder);
     const Tensor x = random_tensor({5, 6}, 2), expected = layer(gelu(x));

@@ -84,16 +84,7 @@ TEST(HostStepThreads, LeaveCoresToOthers) {
 class HostBesideDevice : public testing::Test {
  protected:
   ShardedRun base(int ranks, DType dtype, std::int64_t accumulation) const {
-    ShardedRun run = run_in_tiers(ranks,
-                                  {.dtype = dtype,
-                                   .stage = 3,
-                                   .prefetch_bytes = 1 << 20,
-                                   .accumulation = accumulation,
-                                   .clip = 0.5f,
-                                   .loss_scale = {.initial = 128}},
-                                  directory_.path());
-    run.steps = 3;
-    return run;
+    return clipped_run_in_tiers(ranks, dtype, accumulation, directory_.path());
   }
   static ShardedRun mixed(ShardedRun run, double share, const Shares& optimizer = {.host = 1},
                           const Shares& params = {}) {

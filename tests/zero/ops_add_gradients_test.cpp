@@ -11,16 +11,11 @@ namespace {
 class OpsAddGradients : public testing::Test {
  protected:
   ShardedRun base(int ranks, DType dtype) const {
-    return run_in_tiers(ranks,
-                        {.dtype = dtype,
-                         .stage = 3,
-                         .prefetch_bytes = 1 << 20,
-                         .accumulation = 3,
-                         .ops_add_gradients = true,
-                         .step_below_on = StepSide::device,
-                         .clip = 0.5f,
-                         .loss_scale = {.initial = 128}},
-                        directory_.path());
+    ShardedRun run = clipped_run_in_tiers(ranks, dtype, 3, directory_.path());
+    run.options.ops_add_gradients = true;
+    run.options.step_below_on = StepSide::device;
+    run.steps = 4;
+    return run;
   }
   template <class Model>
   static void expect_near_sums_apart(ShardedRun run, const std::string& what) {
@@ -62,16 +57,9 @@ TEST_F(OpsAddGradients, GivesTheSameBitsAtEveryStage) {
   }
 }
 
-// Parameters that are used more than once, frozen, unused, or outside of all units.
 TEST_F(OpsAddGradients, SumsEveryUseOfParameters) {
   const ShardedRun run = base(1, DType::f32);
-  expect_near_sums_apart<Tied>(run, "tied");
-  expect_near_sums_apart<UsedByTwo>(run, "used by two");
-  expect_near_sums_apart<CalledAgain>(run, "called again");
-  expect_near_sums_apart<Frozen>(run, "frozen");
-  expect_near_sums_apart<Unused>(run, "unused");
-  expect_near_sums_apart<Branching>(run, "branching");
-  expect_near_sums_apart<Outside>(run, "outside");
+  for_every_use_of_parameters([&]<class Model>(const char* use) { expect_near_sums_apart<Model>(run, use); });
 }
 
 // A weight that is normalised before its use.

@@ -204,4 +204,16 @@ class Wide : public Module {
             &sometimes_ = child<GeluBlock>("sometimes", kWide, kWide), &last_ = child<GeluBlock>("last", kWide, kOut);
 };
 
+// Calls f<Model>(what it shows) for parameters that are used more than once, frozen, unused, or outside of all units.
+template <class F>
+void for_every_use_of_parameters(const F& f) {
+  f.template operator()<Tied>("tied");
+  f.template operator()<UsedByTwo>("used by two");
+  f.template operator()<CalledAgain>("called again");
+  f.template operator()<Frozen>("frozen");
+  f.template operator()<Unused>("unused");
+  f.template operator()<Branching>("branching");
+  f.template operator()<Outside>("outside");
+}
+
 }  // namespace zeepo

@@ -69,6 +69,21 @@ inline ShardedRun run_in_tiers(int ranks, const EngineOptions& options, const st
   return run;
 }
 
+// The same, everything sharded, with clipping and a loss scale that fp16 can lower.
+inline ShardedRun clipped_run_in_tiers(int ranks, DType dtype, std::int64_t accumulation,
+                                       const std::filesystem::path& files) {
+  ShardedRun run = run_in_tiers(ranks,
+                                {.dtype = dtype,
+                                 .stage = 3,
+                                 .prefetch_bytes = 1 << 20,
+                                 .accumulation = accumulation,
+                                 .clip = 0.5f,
+                                 .loss_scale = {.initial = 128}},
+                                files);
+  run.steps = 3;
+  return run;
+}
+
 // What one rank has seen.
 struct ShardedResult {
   std::vector<float> losses, norms, scales;

@@ -58,19 +58,12 @@ TEST_F(StepInBackward, GivesThemInEveryTier) {
         }
 }
 
-// Parameters that are used more than once, frozen, unused, or outside of all units.
 TEST_F(StepInBackward, GivesThemForEveryUseOfParameters) {
   for (const int stage : {1, 3}) {
     ShardedRun run = base(2, DType::f32, 1);
     run.options.stage = stage;
     run.options.placement.optimizer = {.host = stage == 3 ? 1.0 : 0.0};
-    expect_bits_of_the_step_after<Tied>(run, "tied");
-    expect_bits_of_the_step_after<UsedByTwo>(run, "used by two");
-    expect_bits_of_the_step_after<CalledAgain>(run, "called again");
-    expect_bits_of_the_step_after<Frozen>(run, "frozen");
-    expect_bits_of_the_step_after<Unused>(run, "unused");
-    expect_bits_of_the_step_after<Branching>(run, "branching");
-    expect_bits_of_the_step_after<Outside>(run, "outside");
+    for_every_use_of_parameters([&]<class Model>(const char* use) { expect_bits_of_the_step_after<Model>(run, use); });
     run.options.activation_checkpointing = true;
     expect_bits_of_the_step_after<Deep>(run, "deep");
   }

@@ -5,34 +5,11 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/test_directory.h"
-#include "tests/zero/sharded_run.h"
+#include "tests/zero/sharded_models.h"
 #include "zeepo/base/timeline.h"
-#include "zeepo/ops/activation.h"
-#include "zeepo/ops/loss.h"
 
 namespace zeepo {
 namespace {
-
-// One unit of several pieces between two of one each, blocks that can be checkpointed, and one that is left out of
-// every other pass.
-class Wide : public Module {
- public:
-  static constexpr std::int64_t kWide = 450;
-  Wide()
-      : first_(child<GeluBlock>("first", kIn, kWide)),
-        second_(child<GeluBlock>("second", kWide, kWide)),
-        sometimes_(child<GeluBlock>("sometimes", kWide, kWide)),
-        last_(child<GeluBlock>("last", kWide, kOut)) {}
-
-  Tensor loss(const Tensor& x, const Tensor& targets, std::int64_t pass) {
-    Tensor h = second_(first_(x));
-    if (pass % 2 == 0) h = sometimes_(h);
-    return cross_entropy(last_(h), targets);
-  }
-
- private:
-  GeluBlock &first_, &second_, &sometimes_, &last_;
-};
 
 struct Case {
   Shares params, optimizer;
@@ -47,16 +24,8 @@ std::string describe(const Case& c) {
 class Tiers : public testing::Test {
  protected:
   ShardedRun base(int ranks, DType dtype, std::int64_t accumulation) const {
-    ShardedRun run = run_in_tiers(ranks,
-                                  {.dtype = dtype,
-                                   .stage = 3,
-                                   .prefetch_bytes = 1 << 20,
-                                   .accumulation = accumulation,
-                                   .clip = 0.5f,
-                                   .activation_checkpointing = true,
-                                   .loss_scale = {.initial = 128}},
-                                  directory_.path());
-    run.steps = 3;
+    ShardedRun run = clipped_run_in_tiers(ranks, dtype, accumulation, directory_.path());
+    run.options.activation_checkpointing = true;
     return run;
   }
   static ShardedRun placed(ShardedRun run, const Case& c) {
