@@ -33,7 +33,7 @@ class DeviceScope {
 };
 
 // Runs f(stream) on the current device's compute stream; a dry device runs nothing. So that a dry pass takes all the
-// memory that a real one does, f makes no tensor, nor asks for a saved one: that throws Error.
+// memory that a real one does, f asks for no saved value, and makes no tensor: that throws Error.
 template <class F>
 void launch(F&& f) {
   Device& device = Device::current();
