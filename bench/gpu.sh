@@ -11,7 +11,7 @@
 # two: without it, or for the ranks without mpirun, on the PATH its parts are left out, and said so.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-programs=(test_kernels_cuda test_comm_cuda test_train_cuda zeepo bench_cuda_kernels)
+programs=(test_kernels_cuda test_comm_cuda test_comm_nccl test_train_cuda zeepo bench_cuda_kernels)
 parts=${ZEEPO_GPU_PARTS:-test ranks memcheck racecheck bench}
 
 die() {
@@ -41,7 +41,7 @@ pack() {
   done
   strip "${programs[@]/#/$folder/}"
   mkdir -p "$folder/data/golden"
-  cp -r "$root/tests/data/golden/llama-tiny" "$folder/data/golden/"
+  cp -r "$root"/tests/data/golden/{llama,gpt2}-tiny "$folder/data/golden/"
   du -sh "$folder"
 }
 
@@ -49,9 +49,11 @@ pack() {
 heading() { printf '\n== %s\n' "$1"; }
 
 run() {
-  local folder=$1 status=0 part tool only
+  local folder=$1 status=0 part tool only ranks
   [[ -x $folder/${programs[0]} ]] || die "$folder has no ${programs[0]}: bench/gpu.sh --pack makes such a folder"
   command -v nvidia-smi >/dev/null || die "no nvidia-smi: is there a GPU?"
+  # More ranks than cores, by whomever, as far as it is Open MPI.
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
   export LD_LIBRARY_PATH="$folder:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   heading "GPU"
   nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader
@@ -65,6 +67,7 @@ run() {
       ranks)
         if command -v mpirun >/dev/null; then
           [[ ! -d $folder/data ]] || export ZEEPO_TEST_DATA=$folder/data
+          for ranks in 2 3; do mpirun -n $ranks "$folder/test_comm_nccl" --gtest_brief=1 || status=1; done
           ZEEPO_PROGRAM=$folder/zeepo ZEEPO_MPIRUN=$(command -v mpirun) "$folder/test_train_cuda" --gtest_brief=1 ||
             status=1
         else

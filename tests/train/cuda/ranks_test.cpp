@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -26,11 +27,25 @@
 namespace zeepo {
 namespace {
 
-std::filesystem::path model() {
-  return std::filesystem::path(from_environment("ZEEPO_TEST_DATA", ZEEPO_TEST_DATA)) / "golden" / "llama-tiny";
+std::filesystem::path golden(const char* model) {
+  return std::filesystem::path(from_environment("ZEEPO_TEST_DATA", ZEEPO_TEST_DATA)) / "golden" / model;
 }
 std::string program() { return from_environment("ZEEPO_PROGRAM", ZEEPO_PROGRAM); }
 std::string mpirun() { return from_environment("ZEEPO_MPIRUN", ZEEPO_MPIRUN); }
+
+// The process that mpirun has started as this rank; 0: none.
+pid_t find_rank(int rank) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string environment = whole_file(entry.path() / "environ"),
+                      command = whole_file(entry.path() / "cmdline");
+    if (!command.starts_with(program())) continue;
+    if (environment.find(fmt::format("OMPI_COMM_WORLD_RANK={}{}", rank, '\0')) != std::string::npos)
+      return static_cast<pid_t>(std::stol(name));
+  }
+  return 0;
+}
 
 struct Job {
   int ranks = 1, stage = 0;
@@ -39,9 +54,10 @@ struct Job {
   Backend backend = Backend::cuda;
   const char *param = "none", *optimizer = "none", *activations = "none";
   double host_steps = 0;  // of what is in host memory
+  const char* model = "llama-tiny";
   std::string text() const {
-    return fmt::format("{} ranks, stage {}, {}, {} micro-steps, offload {} {} {}, {} stepped by the host", ranks, stage,
-                       name_of(dtype), accumulation, param, optimizer, activations, host_steps);
+    return fmt::format("{}, {} ranks, stage {}, {}, {} micro-steps, offload {} {} {}, {} stepped by the host", model,
+                       ranks, stage, name_of(dtype), accumulation, param, optimizer, activations, host_steps);
   }
 };
 
@@ -54,8 +70,8 @@ class RanksOnGpus : public ::testing::Test {
   RunRecord as_threads(const Job& job) const {
     const auto place = [](std::string_view text) { return text == "host" ? Place::host : Place::device; };
     TrainOptions options;
-    options.model = model();
-    options.data = model() / "tokens.bin";
+    options.model = golden(job.model);
+    options.data = golden(job.model) / "tokens.bin";
     options.seq_len = 48;
     options.grad_accum = job.accumulation;
     options.steps = kSteps;
@@ -85,9 +101,9 @@ class RanksOnGpus : public ::testing::Test {
             program(),
             "train",
             "--model",
-            model(),
+            golden(job.model),
             "--data",
-            model() / "tokens.bin",
+            golden(job.model) / "tokens.bin",
             "--seq-len",
             "48",
             "--grad-accum",
@@ -118,9 +134,36 @@ class RanksOnGpus : public ::testing::Test {
   RunRecord as_processes(const Job& job, const std::string& comm = "auto") const {
     auto all = arguments(job, kSteps);
     all.insert(all.end(), {"--comm", comm});
+    if (comm == "nccl" && job.ranks > 1) share_gpus(all);
     const auto finished = run_program(mpirun(), all);
     EXPECT_EQ(finished.code, 0) << job.text() << "\n" << finished.err;
     return read_record(log());
+  }
+
+  // Ranks that share a GPU tell NCCL, each by a number of its own, that they are on different machines.
+  static void share_gpus(std::vector<std::string>& command) {
+    const auto at = std::find(command.begin(), command.end(), program());
+    command.insert(at, {"sh", "-c", "NCCL_HOSTID=$$ NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} exec \"$0\" \"$@\""});
+  }
+
+  // The second of two ranks is killed in the middle of the training.
+  void expect_end_when_killed(const std::string& comm) const {
+    auto all = arguments({.ranks = 2, .stage = 3}, 20'000);
+    all.insert(all.end(), {"--comm", comm});
+    if (comm == "nccl") share_gpus(all);
+    std::atomic<bool> ended = false;
+    Finished finished;
+    std::thread runner([&] {
+      finished = run_program(mpirun(), all);
+      ended = true;
+    });
+    while (!ended && whole_file(log()).find("\"event\":\"step\"") == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const pid_t victim = find_rank(1);
+    EXPECT_TRUE(victim > 0 && ::kill(victim, SIGKILL) == 0);
+    runner.join();  // CTest's limit is the limit
+    EXPECT_NE(finished.code, 0);
+    EXPECT_TRUE(names(finished.err, "rank 1")) << finished.err;
   }
 
   static void expect_same(const RunRecord& got, const RunRecord& expected, const Job& job) {
@@ -151,13 +194,16 @@ class RanksOnGpus : public ::testing::Test {
         job.param = job.activations = "host";
         expect_same(as_threads(job), expected, job);
       }
-    Job cpu = first;
-    cpu.backend = Backend::cpu;
-    const RunRecord there = as_threads(cpu);
-    ASSERT_EQ(there.losses.size(), expected.losses.size());
-    const double tolerance = dtype == DType::f32 ? 1e-5 : 1e-2;
+    expect_near_the_cpu(expected, first);
+  }
+
+  void expect_near_the_cpu(const RunRecord& got, Job job) const {
+    job.backend = Backend::cpu;
+    const RunRecord there = as_threads(job);
+    ASSERT_EQ(there.losses.size(), got.losses.size());
+    const double tolerance = job.dtype == DType::f32 ? 1e-5 : 1e-2;
     for (std::size_t i = 0; i < there.losses.size(); ++i)
-      EXPECT_NEAR(expected.losses[i], there.losses[i], tolerance * there.losses[i]) << first.text() << ", step " << i;
+      EXPECT_NEAR(got.losses[i], there.losses[i], tolerance * there.losses[i]) << job.text() << ", step " << i;
   }
 
  private:
@@ -167,6 +213,14 @@ class RanksOnGpus : public ::testing::Test {
 // Here the ops add to the sums of several micro-steps.
 TEST_F(RanksOnGpus, OneRankGivesTheSameBitsAtEveryStage) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) expect_one_result(1, dtype, 3);
+}
+
+// Its activation is taken along by a product of the backward pass.
+TEST_F(RanksOnGpus, Gpt2TrainsAsOnTheCpu) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const Job job{.dtype = dtype, .accumulation = 2, .model = "gpt2-tiny"};
+    expect_near_the_cpu(as_threads(job), job);
+  }
 }
 
 TEST_F(RanksOnGpus, TwoRanksGiveTheSameBitsAtEveryStage) {
@@ -218,6 +272,17 @@ TEST_F(RanksOnGpus, NcclAloneGivesTheBitsOfOneRank) {
   }
 }
 
+TEST_F(RanksOnGpus, NcclGivesTheBitsOfMpi) {
+  if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
+  for (const Job& job : {Job{.ranks = 2}, Job{.ranks = 2, .stage = 1, .dtype = DType::bf16},
+                         Job{.ranks = 2, .stage = 3, .dtype = DType::bf16, .accumulation = 2, .param = "host"},
+                         Job{.ranks = 3, .stage = 2, .accumulation = 2, .optimizer = "host"}}) {
+    const RunRecord nccl = as_processes(job, "nccl");
+    EXPECT_EQ(nccl.comm, "nccl");
+    expect_same(nccl, as_processes(job, "mpi"), job);
+  }
+}
+
 TEST_F(RanksOnGpus, NcclWantsAGpuForEachRank) {
   if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
   auto all = arguments({.ranks = 2 * cuda_devices()}, 1);
@@ -227,35 +292,11 @@ TEST_F(RanksOnGpus, NcclWantsAGpuForEachRank) {
   EXPECT_TRUE(names(finished.err, "--comm nccl", "2 ranks share a GPU", "--comm mpi")) << finished.err;
 }
 
-// The process that mpirun has started as this rank; 0: none.
-pid_t find_rank(int rank) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string environment = whole_file(entry.path() / "environ"),
-                      command = whole_file(entry.path() / "cmdline");
-    if (!command.starts_with(program())) continue;
-    if (environment.find(fmt::format("OMPI_COMM_WORLD_RANK={}{}", rank, '\0')) != std::string::npos)
-      return static_cast<pid_t>(std::stol(name));
-  }
-  return 0;
-}
+TEST_F(RanksOnGpus, AKilledRankEndsTheJob) { expect_end_when_killed("mpi"); }
 
-TEST_F(RanksOnGpus, AKilledRankEndsTheJob) {
-  const Job job{.ranks = 2, .stage = 3};
-  std::atomic<bool> ended = false;
-  Finished finished;
-  std::thread runner([&] {
-    finished = run_program(mpirun(), arguments(job, 20'000));
-    ended = true;
-  });
-  while (!ended && whole_file(log()).find("\"event\":\"step\"") == std::string::npos)
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  const pid_t victim = find_rank(1);
-  EXPECT_TRUE(victim > 0 && ::kill(victim, SIGKILL) == 0);
-  runner.join();  // CTest's limit is the limit
-  EXPECT_NE(finished.code, 0);
-  EXPECT_TRUE(names(finished.err, "rank 1")) << finished.err;
+TEST_F(RanksOnGpus, AKilledRankEndsTheJobWithNccl) {
+  if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
+  expect_end_when_killed("nccl");
 }
 
 }  // namespace

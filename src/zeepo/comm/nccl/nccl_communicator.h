@@ -30,7 +30,10 @@ class NcclCommunicator final : public Communicator {
   }
   void agree(const Call& call) override { ranks_.agree(call); }
   std::optional<std::string> failure() const override { return ranks_.failure(); }
-  void set_progress_timeout(double seconds) override { ranks_.set_progress_timeout(seconds); }
+  void set_progress_timeout(double seconds) override {
+    ranks_.set_progress_timeout(seconds);
+    device_.set_progress_timeout(seconds);
+  }
   void finish() override {
     device_.close();
     ranks_.finish();

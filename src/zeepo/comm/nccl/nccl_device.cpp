@@ -66,23 +66,24 @@ void NcclDevice::close() {
   reduce_.close();
 }
 
-void NcclDevice::enter(const Call& call) {
+Call NcclDevice::entered(Call call) {
   check();
   cuda_check(cudaSetDevice(gpu_));  // of this thread
   ranks_.agree(call);
+  return call;
 }
 
 Point NcclDevice::all_gather(const Point& start, ConstView shard, View full, const Label& label) {
-  enter(all_gather_call(size_, shard, full, label));
-  return gather_.run(start, [&](ncclComm_t comm, cudaStream_t stream) {
+  const Call call = entered(all_gather_call(size_, shard, full, label));
+  return gather_.run(start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (shard.bytes() > 0) nccl_check(ncclAllGather(shard.data, full.data, shard.bytes(), ncclUint8, comm, stream));
   });
 }
 
 Point NcclDevice::reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label) {
-  enter(reduce_scatter_call(size_, full, scratch, shard, label));
+  const Call call = entered(reduce_scatter_call(size_, full, scratch, shard, label));
   scratch = {scratch.data, full.dtype, full.shape};
-  return reduce_.run(start, [&](ncclComm_t comm, cudaStream_t stream) {
+  return reduce_.run(start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (shard.elements() == 0) return;
     nccl_check(ncclGroupStart());
     for (int step = 1; step < size_; ++step) {
@@ -98,12 +99,11 @@ Point NcclDevice::reduce_scatter(const Point& start, ConstView full, View scratc
 }
 
 Point NcclDevice::all_reduce(const Point& start, View x, const Label& label) {
-  const Call call = all_reduce_call(x, label);
   if (x.elements() > kMostReduced)
     throw Error("all-reduce of {}: {} elements: must be at most {}", label.what, x.elements(), kMostReduced);
-  enter(call);
+  const Call call = entered(all_reduce_call(x, label));
   const ConstView parts{gathered_.get(), DType::f32, {x.elements() * size_}};
-  return gather_.run(start, [&](ncclComm_t comm, cudaStream_t stream) {
+  return gather_.run(start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (x.elements() == 0) return;
     nccl_check(ncclAllGather(x.data, gathered_.get(), x.bytes(), ncclUint8, comm, stream));
     sum_in_rank_order(stream, parts, parts, rank_, size_, x);
@@ -111,10 +111,16 @@ Point NcclDevice::all_reduce(const Point& start, View x, const Label& label) {
 }
 
 Point NcclDevice::broadcast(const Point& start, View x, int root, const Label& label) {
-  enter(broadcast_call(size_, x, root, label));
-  return gather_.run(start, [&](ncclComm_t comm, cudaStream_t stream) {
+  const Call call = entered(broadcast_call(size_, x, root, label));
+  return gather_.run(start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (x.bytes() > 0) nccl_check(ncclBroadcast(x.data, x.data, x.bytes(), ncclUint8, root, comm, stream));
   });
+}
+
+void NcclDevice::set_progress_timeout(double seconds) {
+  timeout_seconds_ = seconds;
+  gather_.set_patience(seconds);
+  reduce_.set_patience(seconds);
 }
 
 void NcclDevice::check() const {
@@ -125,10 +131,18 @@ void NcclDevice::check() const {
 void NcclDevice::watch() {
   const auto found = [this]() -> std::optional<std::string> {
     if (auto failure = ranks_.failure()) return failure;
-    for (NcclLane* lane : {&gather_, &reduce_})
+    for (NcclLane* lane : {&gather_, &reduce_}) {
       if (auto failure = lane->async_error()) return failure;
+      if (const auto call = lane->overdue())
+        return fmt::format(
+            "rank {} waited on its GPU for {} for more than {} s (--timeout): all ranks have queued the call, but the "
+            "GPU "
+            "of one has not come to it, or NCCL does not bring what it sends; NCCL_DEBUG=INFO shows what connects them",
+            rank_, describe(*call), timeout_seconds_.load());
+    }
     return std::nullopt;
   };
+  (void)cudaSetDevice(gpu_);  // of this thread
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kLook, [this] { return stopping_; })) {
     lock.unlock();

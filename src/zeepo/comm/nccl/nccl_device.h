@@ -2,10 +2,11 @@
 //
 // A call returns when it is queued on every rank: they first agree on what it is, over the host, so that ranks which
 // differ get an Error and none waits inside of a kernel for one that never comes. A reduction is an exchange of parts
-// and the sum in rank order that all backends take. A thread watches: when NCCL reports an error, or a rank has failed,
-// it ends what runs on the GPU, and check() says why.
+// and the sum in rank order that all backends take. A thread watches: when NCCL reports an error, a rank has failed, or
+// a call runs for too long, it ends what runs on the GPU, and check() says why.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -29,12 +30,14 @@ class NcclDevice final : public DeviceCommunicator {
   Point all_reduce(const Point& start, View x, const Label& label) override;
   Point broadcast(const Point& start, View x, int root, const Label& label) override;
   void check() const override;
+  void set_progress_timeout(double seconds);
   // The clean end, on every rank.
   void close();
 
  private:
   void warm_up();
-  void enter(const Call& call);
+  // On every rank: the same call, or an Error.
+  Call entered(Call call);
   void watch();
   void stop_watching();
   void fail(const std::string& message);
@@ -49,6 +52,7 @@ class NcclDevice final : public DeviceCommunicator {
   NcclLane gather_, reduce_;
   std::unique_ptr<void, Destroy<void*, cudaFree>> gathered_;  // all_reduce's parts
 
+  std::atomic<double> timeout_seconds_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<std::string> failure_;

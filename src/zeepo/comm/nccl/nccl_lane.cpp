@@ -1,6 +1,5 @@
 #include "zeepo/comm/nccl/nccl_lane.h"
 
-#include <chrono>
 #include <utility>
 
 #include "zeepo/comm/nccl/nccl_check.h"
@@ -26,12 +25,33 @@ NcclLane::NcclLane(Communicator& ranks, const char* what) {
 
 NcclLane::~NcclLane() { abort(); }
 
-Point NcclLane::run(const Point& start, const Work& work) {
+Point NcclLane::run(const Point& start, const Call& call, const Work& work) {
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) throw Error("NCCL: the ranks have been parted");
   start_after(stream_.get(), start);
+  const bool timed = patience_ > Clock::duration::zero();
+  const Point begun = timed ? point_of(stream_.get()) : Point();
   work(comm_, stream_.get());
-  return point_of(stream_.get());
+  Point done = point_of(stream_.get());
+  if (timed) running_.push_back({call, begun, done});
+  return done;
+}
+
+void NcclLane::set_patience(double seconds) {
+  const std::lock_guard lock(mutex_);
+  patience_ = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  running_.clear();
+}
+
+std::optional<Call> NcclLane::overdue() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || comm_ == nullptr) return std::nullopt;
+  while (!running_.empty() && reached(running_.front().done)) running_.pop_front();
+  if (running_.empty() || !reached(running_.front().begun)) return std::nullopt;
+  Running& first = running_.front();
+  if (!first.seen) first.seen = Clock::now();
+  if (Clock::now() - *first.seen < patience_) return std::nullopt;
+  return first.call;
 }
 
 std::optional<std::string> NcclLane::async_error() {
@@ -44,7 +64,7 @@ std::optional<std::string> NcclLane::async_error() {
 }
 
 void NcclLane::abort() {
-  const std::unique_lock lock(mutex_, std::chrono::seconds(kPatienceSeconds));
+  const std::unique_lock lock(mutex_, std::chrono::seconds(kAbortPatienceSeconds));
   if (ncclComm_t comm = std::exchange(comm_, nullptr)) (void)ncclCommAbort(comm);
 }
 

@@ -17,6 +17,13 @@ void start_after(cudaStream_t stream, const Point& point) {
   if (point.event) cuda_check(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(point.event.get())));
 }
 
+bool reached(const Point& point) {
+  const cudaError_t state = point.event ? cudaEventQuery(static_cast<cudaEvent_t>(point.event.get())) : cudaSuccess;
+  if (state == cudaErrorNotReady) return false;
+  cuda_check(state);
+  return true;
+}
+
 Point point_of(CudaStream& stream) { return point_of(stream.handle()); }
 void start_after(CudaStream& stream, const Point& point) { start_after(stream.handle(), point); }
 

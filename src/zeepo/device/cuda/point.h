@@ -9,5 +9,7 @@ namespace zeepo {
 
 Point point_of(cudaStream_t stream);
 void start_after(cudaStream_t stream, const Point& point);
+// Without waiting.
+bool reached(const Point& point);
 
 }  // namespace zeepo
