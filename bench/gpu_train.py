@@ -33,7 +33,7 @@ SHAPES = {  # width, inner width, layers, heads, key heads, tied
 ROWS = {  # shape, samples at once, how many times a step, steps, options
     "3b": ("3b", 4, 4, 6, []),
     "3b-host": ("3b", 4, 4, 6, ["--offload-optimizer", "host"]),
-    "7b-host": ("7b", 4, 4, 4, ["--offload-optimizer", "host"]),
+    "7b-host": ("7b", 4, 4, 14, ["--offload-optimizer", "host"]),
     "14b": ("14b", 2, 32, 4, ["--offload-optimizer", "host=0.85", "--step-below", "0.44"]),
     "20b": ("20b", 1, 1, 2, ["--offload-optimizer", "host=0.55,nvme=0.22", "--activation-checkpointing"]),
     "0.5b-disk": ("0.5b", 16, 1, 8, ["--offload-optimizer", "nvme"]),
