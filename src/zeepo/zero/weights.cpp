@@ -63,6 +63,7 @@ void Engine::load(const WeightSource& source) {
         if (piece.device.defined()) launch([&](auto& s) { fill(s, piece.device.view(), 0); });
     for (std::size_t u = 0; u < states_.size(); ++u) load_unit(u, source, host);
   }
+  read_ahead();  // for the first step, under its own pass
   if (collectives_.alone()) return;
   for (std::size_t u = 0; u < states_.size(); ++u) {
     UnitState& state = states_[u];
