@@ -20,6 +20,9 @@ Point point_of(CudaStream&);
 // Work that the stream is given from now on starts when the point has been reached; the host does not wait.
 void start_after(CpuStream&, const Point& point);
 void start_after(CudaStream&, const Point& point);
+// The host waits.
+void wait_for(CpuStream&, const Point& point);
+void wait_for(CudaStream&, const Point& point);
 
 class CopyLane {
  public:

@@ -86,18 +86,19 @@ Llama::Llama(const ModelConfig& config)
   set_head(child<Head>("", config, "model.norm", &embeddings_->weight()));
 }
 
-Pass Llama::start_pass(std::int64_t first_position, std::int64_t count, KvCache* cache) const {
+Pass Llama::start_pass(std::int64_t first_position, std::int64_t count, KvCache* cache) {
   const auto half = static_cast<std::int64_t>(frequencies_.size());
-  std::vector<float> cosines, sines;
-  cosines.reserve(static_cast<std::size_t>(count * half));
-  sines.reserve(cosines.capacity());
-  for (std::int64_t t = 0; t < count; ++t)
-    for (const float frequency : frequencies_) {
-      const float angle = static_cast<float>(first_position + t) * frequency;  // in fp32, as transformers does
-      cosines.push_back(std::cos(angle));
-      sines.push_back(std::sin(angle));
-    }
-  return {Tensor::from<float>(cosines, {count, half}), Tensor::from<float>(sines, {count, half}), cache};
+  if (rotations_.first_position != first_position || rotations_.count != count) {
+    rotations_ = {first_position, count, {}, {}};
+    for (std::int64_t t = 0; t < count; ++t)
+      for (const float frequency : frequencies_) {
+        const float angle = static_cast<float>(first_position + t) * frequency;  // in fp32, as transformers does
+        rotations_.cosines.push_back(std::cos(angle));
+        rotations_.sines.push_back(std::sin(angle));
+      }
+  }
+  return {Tensor::from<float>(rotations_.cosines, {count, half}), Tensor::from<float>(rotations_.sines, {count, half}),
+          cache};
 }
 
 Tensor Llama::body(const Tensor& ids, KvCache* cache) {

@@ -16,9 +16,14 @@ class Llama final : public LanguageModel {
   class Block;
   class Embeddings;
   Tensor body(const Tensor& ids, KvCache* cache) override;
-  Pass start_pass(std::int64_t first_position, std::int64_t count, KvCache* cache) const;
+  Pass start_pass(std::int64_t first_position, std::int64_t count, KvCache* cache);
 
   std::vector<float> frequencies_;
+  // Of the last pass: every micro-step has the same.
+  struct Rotations {
+    std::int64_t first_position = 0, count = 0;
+    std::vector<float> cosines, sines;
+  } rotations_;
   Embeddings* embeddings_;
   std::vector<Block*> blocks_;
 };

@@ -36,8 +36,7 @@ Tensor Tensor::from_bytes(std::span<const std::byte> bytes, Shape shape, DType d
   if (bytes.size() != bytes_of(shape, dtype))
     throw Error("tensor: {} bytes given for {} {}", bytes.size(), name_of(dtype), shape.str());
   Tensor result(shape, dtype, kind);
-  launch([&](auto& s) { copy_to_device(s, bytes.data(), result.view().data, bytes.size()); });
-  Device::current().compute.synchronize();
+  launch([&](auto& s) { upload(s, bytes.data(), result.view().data, bytes.size()); });
   return result;
 }
 

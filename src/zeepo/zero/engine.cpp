@@ -61,6 +61,7 @@ Engine::Engine(Module& model, Communicator& communicator, const EngineOptions& o
   loss_ = Tensor({1}, DType::f32, Kind::working);
   norm_partials_ = Tensor({collectives_.size() * std::max<std::int64_t>(blocks, 1)}, DType::f32, Kind::working);
   control_ = Tensor({sizeof(StepControl) / sizeof(float)}, DType::f32, Kind::working);
+  launch([&](auto& s) { control_memory_ = transfer_memory(s, "host", sizeof(StepControl) + sizeof(float)); });
   if (!steps_in_backward()) return;
   unit_controls_ = Tensor({control_.elements() * static_cast<std::int64_t>(states_.size())}, DType::f32, Kind::working);
 }

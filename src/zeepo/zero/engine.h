@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "zeepo/comm/communicator.h"
+#include "zeepo/device/copy_lane.h"
+#include "zeepo/device/memory.h"
 #include "zeepo/memory/lower_tiers.h"
 #include "zeepo/nn/module.h"
 #include "zeepo/nn/weight_source.h"
@@ -272,6 +274,8 @@ class Engine final : private VisitHooks, private Leaf::Store {
   };
   void turn_to_next_depths();
   void compute_norm();
+  // The step's control and loss go to the host, and are there.
+  void send_control();
   void take_control();
   void before_step(std::size_t unit);
   void step_piece(Stream& stream, std::size_t unit, const Extent& extent, const PieceMemory& memory,
@@ -356,7 +360,11 @@ class Engine final : private VisitHooks, private Leaf::Store {
 
   LossScale loss_scale_;
   Tensor loss_, norm_partials_, control_;
-  std::array<float, sizeof(StepControl) / sizeof(float)> host_control_{};  // control_ as last computed
+  // The last step's on the host, and the memory that they come through.
+  std::array<float, sizeof(StepControl) / sizeof(float)> host_control_{};
+  float host_loss_ = 0;
+  MemoryRange control_memory_;
+  Point control_sent_;
   // Where updates are delayed.
   bool update_waits_ = false;       // the last step's, of units ...
   std::vector<bool> updated_;       // ... that have not had it

@@ -2,9 +2,11 @@
 // (step_later.cpp).
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/device/copy.h"
 #include "zeepo/tensor/device.h"
 #include "zeepo/zero/engine.h"
 
@@ -33,6 +35,7 @@ StepResult Engine::step(double lr) {
   turn_to_next_depths();
   collectives_.all_reduce(loss_.view(), {"loss", 0});
   compute_norm();
+  send_control();
   gather_rest();
   ++steps_;
   lr_ = lr;
@@ -67,7 +70,7 @@ StepResult Engine::step(double lr) {
   for (const std::size_t u : always_there_) await(u);
 
   collectives_.check();  // the control has come: so has all that the step waited for
-  const StepResult result{loss_.item(), host_control_[0], host_control_[2] != 0, loss_scale_.value()};
+  const StepResult result{host_loss_, host_control_[0], host_control_[2] != 0, loss_scale_.value()};
   if (result.skipped) {
     if (steps_in_backward())
       throw Error(
@@ -90,7 +93,24 @@ StepResult Engine::step(double lr) {
   return result;
 }
 
-void Engine::take_control() { std::ranges::copy(control_.to_floats(), host_control_.begin()); }
+// Ahead of the step's own work, which the host does not wait for.
+void Engine::send_control() {
+  launch([&](auto& s) {
+    std::byte* const to = control_memory_.data();
+    copy_to_host(s, control_.view().data, to, sizeof(StepControl));
+    copy_to_host(s, loss_.view().data, to + sizeof(StepControl), sizeof(float));
+    control_sent_ = point_of(s);
+  });
+}
+
+void Engine::take_control() {
+  launch([&](auto& s) {
+    wait_for(s, control_sent_);
+    const std::byte* const from = control_memory_.data();
+    std::memcpy(host_control_.data(), from, sizeof(StepControl));
+    std::memcpy(&host_loss_, from + sizeof(StepControl), sizeof(float));
+  });
+}
 
 // On the rank's own thread, ahead of every piece's step.
 void Engine::before_step(std::size_t u) {

@@ -15,6 +15,7 @@ class CpuLane final : public CopyLane {
 
 Point point_of(CpuStream&) { return {}; }
 void start_after(CpuStream&, const Point&) {}  // all that a CPU does is done when the point is taken
+void wait_for(CpuStream&, const Point&) {}
 std::unique_ptr<CopyLane> make_copy_lane(CpuStream&) { return std::make_unique<CpuLane>(); }
 
 }  // namespace zeepo

@@ -1,6 +1,7 @@
 #include "zeepo/device/cuda/cuda_stream.h"
 
 #include "zeepo/base/error.h"
+#include "zeepo/device/cuda/uploads.h"
 
 namespace zeepo {
 
@@ -18,6 +19,13 @@ CudaStream::CudaStream(int device) : Stream(Backend::cuda), device_(device) {
   cuda_check(cublasLtCreate(&blas));
   blas_.reset(blas);
   workspace_ = device_memory(*this, "device", kWorkspaceBytes);
+}
+
+CudaStream::~CudaStream() = default;
+
+Uploads& CudaStream::uploads() {
+  if (!uploads_) uploads_ = std::make_unique<Uploads>(*this);
+  return *uploads_;
 }
 
 std::byte* CudaStream::workspace(std::size_t bytes) {

@@ -14,12 +14,15 @@
 
 namespace zeepo {
 
+class Uploads;
+
 class CudaStream final : public Stream {
  public:
   static constexpr std::size_t kWorkspaceBytes = std::size_t{96} << 20;
 
   // Throws Error when there is no such GPU or it has no room for the workspace.
   explicit CudaStream(int device = 0);
+  ~CudaStream() override;
 
   int device() const { return device_; }
   cudaStream_t handle() const { return stream_.get(); }
@@ -27,6 +30,9 @@ class CudaStream final : public Stream {
   int multiprocessors() const { return multiprocessors_; }
   // 256-byte aligned. Throws Error when a kernel asks for more than there is.
   std::byte* workspace(std::size_t bytes);
+
+  // Made when they are first asked for.
+  Uploads& uploads();
 
   void make_current() const;
   void synchronize() override;
@@ -37,6 +43,7 @@ class CudaStream final : public Stream {
   std::unique_ptr<cudaStream_t, Destroy<cudaStream_t, cudaStreamDestroy>> stream_;
   std::unique_ptr<cublasLtHandle_t, Destroy<cublasLtHandle_t, cublasLtDestroy>> blas_;
   MemoryRange workspace_;
+  std::unique_ptr<Uploads> uploads_;
 };
 
 }  // namespace zeepo

@@ -26,5 +26,8 @@ bool reached(const Point& point) {
 
 Point point_of(CudaStream& stream) { return point_of(stream.handle()); }
 void start_after(CudaStream& stream, const Point& point) { start_after(stream.handle(), point); }
+void wait_for(CudaStream&, const Point& point) {
+  if (point.event) cuda_check(cudaEventSynchronize(static_cast<cudaEvent_t>(point.event.get())));
+}
 
 }  // namespace zeepo
