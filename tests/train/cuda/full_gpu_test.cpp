@@ -43,5 +43,12 @@ TEST_F(FullGpu, ABudgetThatIsNotFreeIsRefused) {
     EXPECT_NE(finished.err.find(words), std::string::npos) << words << "\n" << finished.err;
 }
 
+TEST_F(FullGpu, AGpuThatHasNoRoomForAProgramIsNamed) {
+  const auto finished = train_within(kGiB / 16, {});
+  EXPECT_EQ(finished.code, 1);
+  for (const char* words : {"GPU 0", "so little of its memory is free", "nvidia-smi shows", "CUDA_VISIBLE_DEVICES"})
+    EXPECT_NE(finished.err.find(words), std::string::npos) << words << "\n" << finished.err;
+}
+
 }  // namespace
 }  // namespace zeepo

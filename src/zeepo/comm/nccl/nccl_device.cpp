@@ -6,18 +6,13 @@
 #include "zeepo/comm/cuda/rank_sum.h"
 #include "zeepo/comm/nccl/nccl_check.h"
 #include "zeepo/comm/rank_sum.h"
+#include "zeepo/device/cuda/gpu_memory.h"
 
 namespace zeepo {
 namespace {
 
 constexpr std::int64_t kMostReduced = 1024;  // elements of an all-reduce: it is for a loss or a norm
 constexpr auto kLook = std::chrono::milliseconds(100);
-
-void* allocate(std::size_t bytes) {
-  void* memory = nullptr;
-  cuda_check(cudaMalloc(&memory, bytes));
-  return memory;
-}
 
 }  // namespace
 
@@ -29,7 +24,7 @@ NcclDevice::NcclDevice(Communicator& ranks, int gpu)
       current_(gpu),
       gather_(ranks, "gathers"),
       reduce_(ranks, "reductions"),
-      gathered_(allocate(static_cast<std::size_t>(kMostReduced * size_) * sizeof(float))),
+      gathered_(gpu_memory(gpu, "NCCL's all-reduce", static_cast<std::size_t>(kMostReduced * size_) * sizeof(float))),
       watcher_([this] { watch(); }) {
   try {
     warm_up();
@@ -47,7 +42,7 @@ NcclDevice::~NcclDevice() {
 
 // NCCL connects the ranks, and takes memory for it, when they first send: now, before anyone plans with what is free.
 void NcclDevice::warm_up() {
-  float* memory = static_cast<float*>(gathered_.get());
+  float* memory = reinterpret_cast<float*>(gathered_.data());
   const View full{memory, DType::f32, {size_}}, scratch{memory + size_, DType::f32, {size_}};
   cuda_check(cudaMemset(memory, 0, 2 * full.bytes()));
   cuda_check(cudaDeviceSynchronize());
@@ -102,10 +97,10 @@ Point NcclDevice::all_reduce(const Point& start, View x, const Label& label) {
   if (x.elements() > kMostReduced)
     throw Error("all-reduce of {}: {} elements: must be at most {}", label.what, x.elements(), kMostReduced);
   const Call call = entered(all_reduce_call(x, label));
-  const ConstView parts{gathered_.get(), DType::f32, {x.elements() * size_}};
+  const ConstView parts{gathered_.data(), DType::f32, {x.elements() * size_}};
   return gather_.run(start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (x.elements() == 0) return;
-    nccl_check(ncclAllGather(x.data, gathered_.get(), x.bytes(), ncclUint8, comm, stream));
+    nccl_check(ncclAllGather(x.data, gathered_.data(), x.bytes(), ncclUint8, comm, stream));
     sum_in_rank_order(stream, parts, parts, rank_, size_, x);
   });
 }

@@ -50,7 +50,7 @@ class NcclDevice final : public DeviceCommunicator {
     explicit OnGpu(int gpu) { cuda_check(cudaSetDevice(gpu)); }
   } current_;
   NcclLane gather_, reduce_;
-  std::unique_ptr<void, Destroy<void*, cudaFree>> gathered_;  // all_reduce's parts
+  MemoryRange gathered_;  // all_reduce's parts
 
   std::atomic<double> timeout_seconds_ = 0;
   mutable std::mutex mutex_;

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "zeepo/base/error.h"
+#include "zeepo/base/size.h"
 #include "zeepo/device/cuda/cuda_stream.h"
 
 namespace zeepo {
@@ -17,16 +19,28 @@ int cuda_devices() {
   return devices;
 }
 
-std::unique_ptr<Stream> make_cuda_stream(int device) { return std::make_unique<CudaStream>(device); }
+std::unique_ptr<Stream> make_cuda_stream(int device) {
+  if (device >= 0 && device < cuda_devices()) (void)cuda_memory(device);  // says what a GPU without room is like
+  return std::make_unique<CudaStream>(device);
+}
 
 DeviceMemory cuda_memory(int device) {
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, device));
-  cuda_check(cudaSetDevice(device));
   DeviceMemory memory{.name = properties.name};
   static_assert(sizeof memory.id == sizeof properties.uuid);
   std::memcpy(memory.id.data(), &properties.uuid, sizeof memory.id);
-  cuda_check(cudaMemGetInfo(&memory.free_bytes, &memory.all_bytes));
+  // The first of a process makes its context there; how much is free only a process that has one can ask.
+  cudaError_t code = cudaSetDevice(device);
+  if (code == cudaSuccess) code = cudaMemGetInfo(&memory.free_bytes, &memory.all_bytes);
+  if (code == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw Error(
+        "GPU {} ({}, {}): so little of its memory is free that CUDA cannot begin there, which takes hundreds of MiB; "
+        "end what else runs on the GPU (nvidia-smi shows it), or choose another one by CUDA_VISIBLE_DEVICES",
+        device, memory.name, format_size(static_cast<std::int64_t>(properties.totalGlobalMem)));
+  }
+  cuda_check(code);
   return memory;
 }
 
