@@ -1,4 +1,3 @@
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <set>
@@ -215,11 +214,11 @@ std::unique_ptr<Communicator> nccl_over(Communicator& ranks, Comm comm, const Tr
   if (comm == Comm::automatic && (ranks.size() == 1 || !has_nccl())) return nullptr;
   const GpuPlace place = find_gpu(ranks);
   // NCCL takes ranks that share a GPU where it has been told that they are on machines of their own.
-  const bool told = comm == Comm::nccl && std::getenv("NCCL_HOSTID") != nullptr;
-  if (place.most_ranks == 1 || told) return make_nccl_communicator(ranks, place.gpu);
+  const int sharing = comm == Comm::nccl ? place.most_alike : place.most_ranks;
+  if (sharing == 1) return make_nccl_communicator(ranks, place.gpu, options.timeout_seconds);
   if (comm == Comm::nccl)
     throw Error("train: --comm nccl: {} ranks share a GPU, and NCCL wants one for each; start fewer, or use --comm mpi",
-                place.most_ranks);
+                sharing);
   return nullptr;
 }
 
@@ -246,6 +245,7 @@ void train(const TrainOptions& options, const Launch& launch, Comm comm, double 
   const auto ranks = make_communicator(launch);
   std::unique_ptr<Communicator> nccl;  // its end may wait for the other ranks: they are told of a failure before
   const auto run = [&] {
+    ranks->set_progress_timeout(options.timeout_seconds);  // for the first contact, too
     nccl = nccl_over(*ranks, comm, options);
     Communicator& communicator = nccl ? *nccl : *ranks;
     std::optional<ThrottledCommunicator> slow;

@@ -11,6 +11,7 @@ struct GpuPlace {
   int gpu = 0;                 // among those that this rank sees: its number on the machine, modulo how many there are
   int ranks = 1;               // that compute on it
   int most_ranks = 1;          // that compute on any GPU of the job
+  int most_alike = 1;          // of these, with the same NCCL_HOSTID or none: those that NCCL does not take
   std::size_t free_bytes = 0;  // of the GPU, divided by the ranks on it
   std::size_t all_bytes = 0;   // of the GPU
 };

@@ -24,9 +24,10 @@ std::unique_ptr<Communicator> make_communicator(const Launch& launch);
 std::unique_ptr<Communicator> make_mpi_communicator(const Launch& launch);
 
 // In nccl/ or no_nccl/. The ranks' collectives on GPU memory by NCCL, between GPUs directly; borrows `ranks`, which
-// brings them together and carries host memory. Every rank calls it with a GPU of its own. Throws Error when this build
-// has no NCCL.
+// brings them together and carries host memory. Every rank calls it, with a GPU of its own or, where they share one, an
+// NCCL_HOSTID of its own. The timeout is set_progress_timeout's for what NCCL carries, its first contact included;
+// `ranks` keeps the one it has. Throws Error when this build has no NCCL.
 bool has_nccl();
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator& ranks, int gpu);
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& ranks, int gpu, double timeout_seconds = 0);
 
 }  // namespace zeepo

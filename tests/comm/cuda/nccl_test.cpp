@@ -1,7 +1,9 @@
-// NCCL in a world of one: NCCL takes a GPU for each rank, and there may be no second one.
+// NCCL in a world of one rank, which sends to itself; between ranks: tests/comm/nccl.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "tests/comm/collective_checks.h"
 #include "tests/comm/cuda/gpu_memory.h"
@@ -90,6 +92,17 @@ TEST_F(Nccl, AFailedRankEndsEveryCall) {
   EXPECT_TRUE(names(text, "rank 7 has died")) << text;
   text = error_text([&] { check_all_reduce(memory, stream, 5); });
   EXPECT_TRUE(names(text, "rank 7 has died")) << text;
+}
+
+TEST_F(Nccl, AFailureThatNobodyTakesEndsTheJob) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own: CUDA does not outlive a fork
+  const auto works_on = [] {
+    Failing world;
+    const auto nccl = make_nccl_communicator(world, 0);
+    world.failed = true;
+    std::this_thread::sleep_for(std::chrono::minutes(5));
+  };
+  EXPECT_EXIT(works_on(), ::testing::ExitedWithCode(1), "rank 0: rank 7 has died");
 }
 
 }  // namespace

@@ -7,10 +7,13 @@
 #include <cstdlib>
 
 #include "tests/comm/collective_checks.h"
+#include "tests/comm/cuda/blocked_stream.h"
 #include "tests/comm/cuda/gpu_memory.h"
 #include "tests/comm/mismatch_checks.h"
 #include "tests/comm/mpi/job.h"
+#include "tests/support/errors.h"
 #include "zeepo/comm/gpu_place.h"
+#include "zeepo/comm/rank_sum.h"
 #include "zeepo/device/devices.h"
 
 namespace zeepo {
@@ -26,7 +29,7 @@ class NcclRanks : public ::testing::Test {
   }
 };
 
-// Once: a communicator of the job is finished with the job.
+// Not finished: the job's communicator would be with it, and is needed for more.
 TEST_F(NcclRanks, GetTheReferenceToTheBit) {
   const GpuPlace place = find_gpu(job());
   const auto nccl = make_nccl_communicator(job(), place.gpu);
@@ -39,6 +42,36 @@ TEST_F(NcclRanks, GetTheReferenceToTheBit) {
   CpuStream stream(pool);
   for (int call = 0; call < 100; ++call) check_all_reduce(memory, stream, 1 + call % 7);
   check_all_reduce(job(), stream, 1);  // all have got everything: they may part
+}
+
+// Rank 0's GPU does not come to a call: the others are brought back from it.
+TEST_F(NcclRanks, ACallThatDoesNotEndIsEnded) {
+  const int rank = job().rank(), ranks = job().size();
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  const GpuPlace place = find_gpu(job());
+  CudaStream compute(place.gpu);
+  const MemoryRange memory = device_memory(compute, "device", static_cast<std::size_t>(ranks) * sizeof(float));
+  const View full{memory.data(), DType::f32, {ranks}};
+  const auto nccl = make_nccl_communicator(job(), place.gpu);
+  nccl->set_progress_timeout(1);
+  job().set_progress_timeout(120);
+  BlockedStream latch;
+  if (rank == 0) latch.block(compute.handle());
+  const Point done =
+      nccl->on_device()->all_gather(point_of(compute), part_of(ConstView(full), rank, ranks), full, {"weights", 4});
+  float timeouts = 0;
+  if (rank > 0) {
+    start_after(compute, done);
+    compute.synchronize();  // CTest's limit is the limit
+    const std::string text = error_text([&] { nccl->on_device()->check(); });
+    // Of several, one may find that another has parted before its own time is over.
+    if (names(text, "(--timeout)", "all-gather", "weights", "all ranks have entered the call")) timeouts = 1;
+    EXPECT_TRUE(names(text, "NCCL"));
+  }
+  job().all_reduce(stream, {&timeouts, DType::f32, {1}}, {"timeouts", 0});  // rank 0 waits for the others
+  latch.open();
+  EXPECT_GE(timeouts, 1);
 }
 
 }  // namespace

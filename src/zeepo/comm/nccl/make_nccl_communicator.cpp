@@ -7,8 +7,8 @@ namespace zeepo {
 
 bool has_nccl() { return true; }
 
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator& ranks, int gpu) {
-  return std::make_unique<NcclCommunicator>(ranks, gpu);
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& ranks, int gpu, double timeout_seconds) {
+  return std::make_unique<NcclCommunicator>(ranks, gpu, timeout_seconds);
 }
 
 void NcclCommunicator::abort_job(const std::string& message) {

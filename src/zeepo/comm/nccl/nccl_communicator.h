@@ -1,5 +1,5 @@
-// Ranks that each have a GPU of their own: GPU memory by NCCL, all else by the communicator that has started them,
-// which is borrowed. A world of one rank sends to itself too: what runs there is what runs with many.
+// Ranks on GPUs: GPU memory by NCCL, all else by the communicator that has started them, which is borrowed. A world of
+// one rank sends to itself too: what runs there is what runs with many.
 #pragma once
 
 #include "zeepo/comm/communicator.h"
@@ -9,7 +9,8 @@ namespace zeepo {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(Communicator& ranks, int gpu) : ranks_(ranks), device_(ranks, gpu) {}
+  NcclCommunicator(Communicator& ranks, int gpu, double timeout_seconds)
+      : ranks_(ranks), device_(ranks, gpu, timeout_seconds) {}
 
   std::string_view name() const override { return "nccl"; }
   int rank() const override { return ranks_.rank(); }

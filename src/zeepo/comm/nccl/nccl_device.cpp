@@ -13,20 +13,23 @@ namespace {
 
 constexpr std::int64_t kMostReduced = 1024;  // elements of an all-reduce: it is for a loss or a norm
 constexpr auto kLook = std::chrono::milliseconds(100);
+// For a failure to end the job in order. Longer than `ranks` takes to end one in which a rank has failed.
+constexpr auto kEndTime = std::chrono::seconds(10);
 
 }  // namespace
 
-NcclDevice::NcclDevice(Communicator& ranks, int gpu)
+NcclDevice::NcclDevice(Communicator& ranks, int gpu, double timeout_seconds)
     : ranks_(ranks),
       rank_(ranks.rank()),
       size_(ranks.size()),
       gpu_(gpu),
       current_(gpu),
-      gather_(ranks, "gathers"),
-      reduce_(ranks, "reductions"),
       gathered_(gpu_memory(gpu, "NCCL's all-reduce", static_cast<std::size_t>(kMostReduced * size_) * sizeof(float))),
       watcher_([this] { watch(); }) {
   try {
+    set_progress_timeout(timeout_seconds);
+    gather_.open(ranks, "gathers");
+    reduce_.open(ranks, "reductions");
     warm_up();
   } catch (...) {
     stop_watching();
@@ -55,6 +58,7 @@ void NcclDevice::warm_up() {
 }
 
 void NcclDevice::close() {
+  ranks_.agree({});  // none parts while another is at work, which would take it for a failure
   stop_watching();
   cuda_check(cudaSetDevice(gpu_));
   gather_.close();
@@ -68,9 +72,19 @@ Call NcclDevice::entered(Call call) {
   return call;
 }
 
+// What fails because the watcher has ended it fails with the reason.
+Point NcclDevice::queue(NcclLane& lane, const Point& start, const Call& call, const NcclLane::Work& work) {
+  try {
+    return lane.run(start, call, work);
+  } catch (...) {
+    check();
+    throw;
+  }
+}
+
 Point NcclDevice::all_gather(const Point& start, ConstView shard, View full, const Label& label) {
   const Call call = entered(all_gather_call(size_, shard, full, label));
-  return gather_.run(start, call, [&](ncclComm_t comm, cudaStream_t stream) {
+  return queue(gather_, start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (shard.bytes() > 0) nccl_check(ncclAllGather(shard.data, full.data, shard.bytes(), ncclUint8, comm, stream));
   });
 }
@@ -78,7 +92,7 @@ Point NcclDevice::all_gather(const Point& start, ConstView shard, View full, con
 Point NcclDevice::reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label) {
   const Call call = entered(reduce_scatter_call(size_, full, scratch, shard, label));
   scratch = {scratch.data, full.dtype, full.shape};
-  return reduce_.run(start, call, [&](ncclComm_t comm, cudaStream_t stream) {
+  return queue(reduce_, start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (shard.elements() == 0) return;
     nccl_check(ncclGroupStart());
     for (int step = 1; step < size_; ++step) {
@@ -98,7 +112,7 @@ Point NcclDevice::all_reduce(const Point& start, View x, const Label& label) {
     throw Error("all-reduce of {}: {} elements: must be at most {}", label.what, x.elements(), kMostReduced);
   const Call call = entered(all_reduce_call(x, label));
   const ConstView parts{gathered_.data(), DType::f32, {x.elements() * size_}};
-  return gather_.run(start, call, [&](ncclComm_t comm, cudaStream_t stream) {
+  return queue(gather_, start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (x.elements() == 0) return;
     nccl_check(ncclAllGather(x.data, gathered_.data(), x.bytes(), ncclUint8, comm, stream));
     sum_in_rank_order(stream, parts, parts, rank_, size_, x);
@@ -107,7 +121,7 @@ Point NcclDevice::all_reduce(const Point& start, View x, const Label& label) {
 
 Point NcclDevice::broadcast(const Point& start, View x, int root, const Label& label) {
   const Call call = entered(broadcast_call(size_, x, root, label));
-  return gather_.run(start, call, [&](ncclComm_t comm, cudaStream_t stream) {
+  return queue(gather_, start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (x.bytes() > 0) nccl_check(ncclBroadcast(x.data, x.data, x.bytes(), ncclUint8, root, comm, stream));
   });
 }
@@ -120,44 +134,58 @@ void NcclDevice::set_progress_timeout(double seconds) {
 
 void NcclDevice::check() const {
   const std::lock_guard lock(mutex_);
-  if (failure_) throw Error("{}", *failure_);
+  if (!failure_) return;
+  taken_ = true;
+  changed_.notify_all();
+  throw Error("{}", *failure_);
 }
 
 void NcclDevice::watch() {
-  const auto found = [this]() -> std::optional<std::string> {
-    if (auto failure = ranks_.failure()) return failure;
-    for (NcclLane* lane : {&gather_, &reduce_}) {
-      if (auto failure = lane->async_error()) return failure;
-      if (const auto call = lane->overdue())
-        return fmt::format(
-            "rank {} waited on its GPU for {} for more than {} s (--timeout): all ranks have queued the call, but the "
-            "GPU "
-            "of one has not come to it, or NCCL does not bring what it sends; NCCL_DEBUG=INFO shows what connects them",
-            rank_, describe(*call), timeout_seconds_.load());
+  std::optional<std::string> failure;
+  try {
+    cuda_check(cudaSetDevice(gpu_));  // of this thread
+    std::unique_lock lock(mutex_);
+    while (!failure && !changed_.wait_for(lock, kLook, [this] { return stopping_; })) {
+      lock.unlock();
+      failure = find_failure();
+      lock.lock();
     }
-    return std::nullopt;
-  };
-  (void)cudaSetDevice(gpu_);  // of this thread
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kLook, [this] { return stopping_; })) {
-    lock.unlock();
-    std::optional<std::string> failure;
-    try {
-      failure = found();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-    if (failure) return fail(*failure);
-    lock.lock();
+  } catch (const std::exception& error) {
+    failure = error.what();
   }
+  if (failure) fail(*failure);
 }
 
-void NcclDevice::fail(const std::string& message) {
-  {
-    const std::lock_guard lock(mutex_);
-    failure_ = message;
+std::optional<std::string> NcclDevice::find_failure() {
+  if (auto failure = ranks_.failure()) return failure;
+  for (NcclLane* lane : {&gather_, &reduce_}) {
+    if (auto failure = lane->async_error()) return failure;
+    if (const auto call = lane->overdue())
+      return fmt::format(
+          "rank {} waited in NCCL for {} for more than {} s (--timeout): all ranks have entered the call, but the GPU "
+          "of one has not come to it, or NCCL does not bring what it sends; NCCL_DEBUG=INFO shows what connects them",
+          rank_, describe(*call), timeout_seconds_.load());
   }
-  abort_lanes();
+  return std::nullopt;
+}
+
+// An abort may hang, and so may who is inside of NCCL on the host: the failure must be told all the same.
+void NcclDevice::fail(const std::string& message) {
+  std::unique_lock lock(mutex_);
+  failure_ = message;
+  lock.unlock();
+  std::thread aborting([this] {
+    abort_lanes();
+    const std::lock_guard done(mutex_);
+    aborted_ = true;
+    changed_.notify_all();
+  });
+  lock.lock();
+  const auto in_order = [this] { return aborted_ && (taken_ || stopping_); };
+  const bool ends = changed_.wait_for(lock, kEndTime, in_order);
+  lock.unlock();
+  if (!ends) ranks_.abort_job(message);
+  aborting.join();
 }
 
 // At once: to abort one may wait for all that runs on the GPU, also for what only the other's abort ends.

@@ -5,7 +5,7 @@ namespace zeepo {
 
 bool has_nccl() { return false; }
 
-std::unique_ptr<Communicator> make_nccl_communicator(Communicator&, int) {
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator&, int, double) {
   throw Error("this build has no NCCL: build it where nccl.h is, or use --comm mpi");
 }
 
