@@ -6,8 +6,8 @@
 namespace zeepo::cuda {
 namespace {
 
-// The tiles of one block of queries against one block of as many keys; `dweights` is where weights or their gradients
-// are laid out for a product.
+// The tiles of one block of queries against one block of as many keys; `weights` is where weights or the gradients of
+// products are laid out for a product.
 template <int columns, int rows>
 struct Tiles {
   using Rows = PlainTile<rows, columns>;
