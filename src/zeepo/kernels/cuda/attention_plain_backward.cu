@@ -2,6 +2,7 @@
 #include "zeepo/kernels/cuda/attention_dropout.h"
 #include "zeepo/kernels/cuda/attention_plain.h"
 #include "zeepo/kernels/cuda/attention_plain_tile.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 
 namespace zeepo::cuda {
 namespace {
@@ -144,10 +145,8 @@ void launch(cudaStream_t stream, const AttentionGradients& a) {
   constexpr int kBytes = Tiles<columns, rows>::kBytes;
   const auto queries = dq_kernel<T, columns, rows, dropout>;
   const auto keys = dkv_kernel<T, columns, rows, dropout>;
-  static const cudaError_t sized[] = {
-      cudaFuncSetAttribute(queries, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-      cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)};
-  for (const cudaError_t code : sized) cuda_check(code);
+  allow_shared_bytes(queries, kBytes, "attention_backward");
+  allow_shared_bytes(keys, kBytes, "attention_backward");
   const int blocks = (a.x.queries + rows - 1) / rows;
   queries<<<dim3(a.x.batch * a.x.heads, blocks), kPlainThreads, kBytes, stream>>>(a);
   check_launch();

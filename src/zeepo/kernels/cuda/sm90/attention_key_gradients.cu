@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "zeepo/device/cuda/check.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 #include "zeepo/kernels/cuda/sm90/attention_backward.h"
 #include "zeepo/kernels/cuda/sm90/attention_math.h"
 #include "zeepo/kernels/cuda/sm90/kept_weights.h"
@@ -204,8 +205,7 @@ template <class T, int columns, int warpgroups, Sum sum, bool dropout>
 void launch(cudaStream_t stream, const Operands& o) {
   constexpr int kBytes = Plan<columns, warpgroups, dropout>::kBytes, kKeys = 64 * warpgroups;
   const auto kernel = dkv_kernel<T, columns, warpgroups, sum, dropout>;
-  static const cudaError_t sized = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  cuda_check(sized);
+  allow_shared_bytes(kernel, kBytes, "attention_backward");
   const Arguments a{AttentionExtents(o.x.q, o.x.k, o.options),
                     pointer_of(o.x.dk),
                     pointer_of(o.x.dv),

@@ -1,4 +1,5 @@
 #include "zeepo/device/cuda/check.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 #include "zeepo/kernels/cuda/sm90/attention_backward.h"
 #include "zeepo/kernels/cuda/sm90/attention_math.h"
 #include "zeepo/kernels/cuda/sm90/kept_weights.h"
@@ -99,8 +100,7 @@ template <class T, int columns, int warpgroups, int blocks, bool dropout>
 void launch(cudaStream_t stream, const Operands& o) {
   constexpr int kBytes = Plan<columns, warpgroups, blocks, dropout>::kBytes, kQueries = 64 * warpgroups;
   const auto kernel = dq_kernel<T, columns, warpgroups, blocks, dropout>;
-  static const cudaError_t sized = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  cuda_check(sized);
+  allow_shared_bytes(kernel, kBytes, "attention_backward");
   const Arguments a{AttentionExtents(o.x.q, o.x.k, o.options),
                     pointer_of(o.x.dq),
                     o.row_terms,
