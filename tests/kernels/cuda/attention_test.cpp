@@ -209,6 +209,12 @@ TEST(CudaAttention, LongSequencesMatchTheCpu) {
   }
 }
 
+// More heads than a grid's second extent has (65,535).
+TEST(CudaAttention, ManyHeadsMatchTheCpu) {
+  EXPECT_TRUE(check_path(AttentionPath::plain, {1100, 2, 2, 64, 8, 8}, DType::f32));
+  check_path(AttentionPath::matrix, {1100, 2, 2, 64, 8, 8}, DType::bf16);
+}
+
 TEST(CudaAttention, RefusesWhatDoesNotFit) {
   const TypedValues host(DType::f32, {1, 4, 3 * 264});
   const Twin qkv(host), out(TypedValues(DType::f32, {1, 4, 264})), sums(TypedValues(DType::f32, {1, 1, 3}));

@@ -125,19 +125,22 @@ __global__ void __launch_bounds__(kPlainThreads) dkv_kernel(const __grid_constan
   dv.store(head_of<T>(a.dv, b, kv, x.dim), a.dv.row_stride, j0, x.keys, x.dim, ty, tx);
 }
 
+// A row a warp; the rows of all heads, one after another.
 template <class T>
 __global__ void delta_kernel(const __grid_constant__ AttentionGradients a) {
   const AttentionExtents& x = a.x;
-  const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  const int b = blockIdx.y / x.heads, h = blockIdx.y % x.heads;
-  if (i >= x.queries) return;
+  const int lane = threadIdx.x % 32;
+  const std::int64_t row = std::int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
+  const int head = static_cast<int>(row / x.queries), i = static_cast<int>(row % x.queries);
+  const int b = head / x.heads, h = head % x.heads;
+  if (b >= x.batch) return;
   const T* out = head_of<T>(a.out, b, h, x.dim) + i * a.out.row_stride;
   const T* dout = head_of<T>(a.dout, b, h, x.dim) + i * a.dout.row_stride;
   float sum = 0;
   for (int d = lane; d < x.dim; d += 32) sum = fmaf(widen(out[d]), widen(dout[d]), sum);
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (lane == 0) a.delta[(std::int64_t{b} * x.heads + h) * x.queries + i] = sum;
+  if (lane == 0) a.delta[row] = sum;
 }
 
 template <class T, int columns, int rows, bool dropout>
@@ -176,8 +179,8 @@ void attention_plain_backward(cudaStream_t stream, DType dtype, const AttentionG
 void attention_delta(cudaStream_t stream, DType dtype, const AttentionGradients& a) {
   with_float_type(dtype, [&](auto type) {
     constexpr int kRows = 8;
-    delta_kernel<decltype(type)>
-        <<<dim3((a.x.queries + kRows - 1) / kRows, a.x.batch * a.x.heads), 32 * kRows, 0, stream>>>(a);
+    const std::int64_t rows = std::int64_t{a.x.batch} * a.x.heads * a.x.queries;
+    delta_kernel<decltype(type)><<<static_cast<unsigned>(pieces(rows, kRows)), 32 * kRows, 0, stream>>>(a);
     check_launch();
   });
 }

@@ -17,13 +17,16 @@ struct RowTerms {
   float2* terms;
 };
 
-// A row a group of eight threads, eight elements at a time.
+constexpr int kThreads = 256;
+
+// A row a group of eight threads, eight elements at a time; the rows of all heads, one after another.
 template <class T>
-__global__ void row_terms_kernel(const __grid_constant__ RowTerms a) {
+__global__ void __launch_bounds__(kThreads) row_terms_kernel(const __grid_constant__ RowTerms a) {
   const AttentionExtents& x = a.x;
-  const int length = (x.queries + 63) / 64 * 64;
-  const int lane = threadIdx.x % 8, i = blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8;
-  const int b = blockIdx.y / x.heads, h = blockIdx.y % x.heads;
+  constexpr int kRows = kThreads / 8;
+  const int length = (x.queries + 63) / 64 * 64, blocks = length / kRows;  // of one head
+  const int head = blockIdx.x / blocks, b = head / x.heads, h = head % x.heads;
+  const int lane = threadIdx.x % 8, i = blockIdx.x % blocks * kRows + threadIdx.x / 8;
   float sum = 0;
   if (i < x.queries) {
     const T* out = head_of<T>(a.out, b, h, x.dim) + i * a.out.row_stride;
@@ -38,9 +41,9 @@ __global__ void row_terms_kernel(const __grid_constant__ RowTerms a) {
   }
 #pragma unroll
   for (int step = 4; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (lane != 0 || i >= length) return;
-  const float log_sum = i < x.queries ? a.log_sums[std::int64_t{blockIdx.y} * x.queries + i] : 0;
-  a.terms[std::int64_t{blockIdx.y} * length + i] = {-log_sum * kLog2e, sum};
+  if (lane != 0) return;
+  const float log_sum = i < x.queries ? a.log_sums[std::int64_t{head} * x.queries + i] : 0;
+  a.terms[std::int64_t{head} * length + i] = {-log_sum * kLog2e, sum};
 }
 
 struct Parts {
@@ -104,11 +107,9 @@ void backward(cudaStream_t stream, const AttentionBackward& x, const AttentionOp
   const int parts = parts_within(x, workspace_bytes);
   auto* terms = reinterpret_cast<float2*>(workspace);
   auto* partials = reinterpret_cast<float*>(workspace + row_terms_bytes(x));
-  constexpr int kThreads = 256;
   with_float_type(x.q.dtype, [&](auto type) {
-    const dim3 grid(static_cast<unsigned>(pieces(row_terms_length(x.q.rows), kThreads / 8)),
-                    static_cast<unsigned>(x.q.batch * x.q.heads));
-    row_terms_kernel<decltype(type)><<<grid, kThreads, 0, stream>>>(
+    const std::int64_t rows = x.q.batch * x.q.heads * row_terms_length(x.q.rows);
+    row_terms_kernel<decltype(type)><<<static_cast<unsigned>(pieces(rows, kThreads / 8)), kThreads, 0, stream>>>(
         {extents, pointer_of(x.out), pointer_of(x.dout), x.log_sums.as<float>(), terms});
     check_launch();
   });
