@@ -209,10 +209,36 @@ TEST(CudaAttention, LongSequencesMatchTheCpu) {
   }
 }
 
-// More heads than a grid's second extent has (65,535).
+// More heads than a grid's second extent has (65,535); by the matrix units, of which each takes 64 rows of the
+// workspace, also more than that has room for.
 TEST(CudaAttention, ManyHeadsMatchTheCpu) {
   EXPECT_TRUE(check_path(AttentionPath::plain, {1100, 2, 2, 64, 8, 8}, DType::f32));
-  check_path(AttentionPath::matrix, {1100, 2, 2, 64, 8, 8}, DType::bf16);
+  check_path(AttentionPath::matrix, {3200, 2, 2, 64, 8, 8}, DType::bf16);
+}
+
+// What a batch is cut into must not show: not in dropout, and not in a bit.
+TEST(CudaAttention, ABatchInPartsHasTheSameGradients) {
+  const Case t{5, 70, 70, 2, 2, 32, 0, 0.2f};
+  const auto qkv = Twin::random(DType::bf16, fused(t, t.keys), 1), out = Twin::random(DType::bf16, rows_of(t), 2),
+             dout = Twin::random(DType::bf16, rows_of(t), 3), log_sums = Twin::random(DType::f32, {5, 2, 70}, 4);
+  const auto in = parts(t, qkv.view(), qkv.view());
+  const auto rows = [&](const Twin& x) { return heads_of(x.view(), 0, t.heads, t.dim); };
+  const auto backward = [&](AttentionPath path, std::size_t workspace_bytes, const Twin& to) {
+    const auto gradients = parts(t, to.view(), to.view());
+    return cuda::attention_backward_by(
+        path, gpu(), {in.q, in.k, in.v, rows(out), rows(dout), log_sums.view(), gradients.q, gradients.k, gradients.v},
+        t.options(), {.workspace_bytes = workspace_bytes});
+  };
+  // Pairs of fp32 for 128 rows a head; fp32 for 70.
+  const std::pair<AttentionPath, std::size_t> samples[] = {{AttentionPath::matrix, 2 * 128 * 8},
+                                                           {AttentionPath::plain, 2 * 70 * 4}};
+  for (const auto& [path, sample_bytes] : samples) {
+    const Twin whole(DType::bf16, fused(t, t.keys)), cut(DType::bf16, fused(t, t.keys));
+    if (!backward(path, CudaStream::kWorkspaceBytes, whole)) continue;
+    backward(path, 2 * sample_bytes + 100, cut);  // two samples, two and one
+    expect_same_bits(cut.back(), whole.back(), kNames[static_cast<int>(path)]);
+    EXPECT_THROW(backward(path, sample_bytes - 1, cut), Error);
+  }
 }
 
 TEST(CudaAttention, RefusesWhatDoesNotFit) {

@@ -13,7 +13,7 @@ class KeepFactors {
  public:
   __device__ KeepFactors(const AttentionExtents& x, int b, int h)
       : key_(x.key),
-        head_((std::uint64_t(b) * x.heads + h) * x.queries),
+        head_((std::uint64_t(x.first_sample + b) * x.heads + h) * x.queries),
         keys_(x.keys),
         p_(x.dropout),
         kept_(1 / (1 - x.dropout)) {}

@@ -13,9 +13,15 @@ enum class AttentionPath {
   plain,   // our kernels in fp32 arithmetic; takes everything
 };
 
+// What a backward pass may take. Tests give it less than there is.
+struct BackwardRoom {
+  std::size_t workspace_bytes = CudaStream::kWorkspaceBytes;
+};
+
 // Each returns false, having done nothing, when the path does not take the problem.
 bool attention_by(AttentionPath, CudaStream&, const ConstHeads& q, const ConstHeads& k, const ConstHeads& v,
                   const Heads& out, View log_sums, const AttentionOptions&);
-bool attention_backward_by(AttentionPath, CudaStream&, const AttentionBackward&, const AttentionOptions&);
+bool attention_backward_by(AttentionPath, CudaStream&, const AttentionBackward&, const AttentionOptions&,
+                           const BackwardRoom& = {});
 
 }  // namespace zeepo::cuda
