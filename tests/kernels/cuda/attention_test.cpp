@@ -105,7 +105,7 @@ void expect_close(const TypedValues& got, const TypedValues& expected, DType dty
 
 // Runs one path forward and, where there are as many queries as keys, backward (cuDNN has no way back); whether it took
 // the problem.
-bool check_path(AttentionPath path, const Case& t, DType dtype) {
+bool check_path(AttentionPath path, const Case& t, DType dtype, const cuda::BackwardRoom& room = {}) {
   const std::string what = fmt::format("{} {}", kNames[static_cast<int>(path)], t.str(dtype));
   const bool square = t.queries == t.keys;
   const auto kv = TypedValues::random(dtype, fused(t, t.keys), 1);
@@ -132,7 +132,7 @@ bool check_path(AttentionPath path, const Case& t, DType dtype) {
             path, gpu(),
             {in.q, in.k, in.v, heads_of(cpu_out.view(), 0, t.heads, t.dim), heads_of(on_dout.view(), 0, t.heads, t.dim),
              cpu_log_sums.view(), gradients.q, gradients.k, gradients.v},
-            t.options()))
+            t.options(), room))
       return false;
     if (run == 0) {
       first = dqkv.back();
@@ -239,6 +239,15 @@ TEST(CudaAttention, ABatchInPartsHasTheSameGradients) {
     expect_same_bits(cut.back(), whole.back(), kNames[static_cast<int>(path)]);
     EXPECT_THROW(backward(path, sample_bytes - 1, cut), Error);
   }
+}
+
+// As where a block has less shared memory than on Hopper.
+TEST(CudaAttention, SmallTilesMatchTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const Case& t : kSquare) {
+      if (t.dim <= 128) continue;
+      EXPECT_TRUE(check_path(AttentionPath::plain, t, dtype, {.shared_bytes = 99 << 10}));
+    }
 }
 
 TEST(CudaAttention, RefusesWhatDoesNotFit) {

@@ -5,6 +5,7 @@
 #include "zeepo/kernels/cuda/attention_paths.h"
 #include "zeepo/kernels/cuda/attention_plain.h"
 #include "zeepo/kernels/cuda/attention_samples.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 #include "zeepo/kernels/cuda/sm90/attention.h"
 
 namespace zeepo {
@@ -62,10 +63,11 @@ bool attention_backward_by(AttentionPath path, CudaStream& stream, const Attenti
     case AttentionPath::plain: break;
   }
   const std::size_t sample_bytes = static_cast<std::size_t>(x.q.heads * x.q.rows) * sizeof(float);
+  const int shared_bytes = std::min(room.shared_bytes, most_shared_bytes(stream.device()));
   for_parts_of_batch(x, sample_bytes, room.workspace_bytes, [&](const AttentionBackward& part, std::int64_t first) {
     const auto gradients = gradients_of(part, {part.q, part.k, options, first}, reinterpret_cast<float*>(workspace));
     attention_delta(stream.handle(), part.q.dtype, gradients);
-    attention_plain_backward(stream.handle(), part.q.dtype, gradients);
+    attention_plain_backward(stream.handle(), part.q.dtype, gradients, shared_bytes);
   });
   return true;
 }

@@ -2,6 +2,8 @@
 // and benchmarks name one.
 #pragma once
 
+#include <limits>
+
 #include "zeepo/device/cuda/cuda_stream.h"
 #include "zeepo/kernels/attention.h"
 
@@ -16,6 +18,7 @@ enum class AttentionPath {
 // What a backward pass may take. Tests give it less than there is.
 struct BackwardRoom {
   std::size_t workspace_bytes = CudaStream::kWorkspaceBytes;
+  int shared_bytes = std::numeric_limits<int>::max();  // of a block, where the GPU has as much
 };
 
 // Each returns false, having done nothing, when the path does not take the problem.

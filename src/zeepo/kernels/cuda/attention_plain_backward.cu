@@ -158,21 +158,23 @@ void launch(cudaStream_t stream, const AttentionGradients& a) {
 }
 
 template <class T, bool dropout>
-void launch(cudaStream_t stream, const AttentionGradients& a) {
+void launch(cudaStream_t stream, const AttentionGradients& a, int shared_bytes) {
   if (a.x.dim <= 64)
     launch<T, 64, 64, dropout>(stream, a);
   else if (a.x.dim <= 128)
     launch<T, 128, 32, dropout>(stream, a);
-  else
+  else if (Tiles<256, 32>::kBytes <= shared_bytes)
     launch<T, 256, 32, dropout>(stream, a);
+  else
+    launch<T, 256, 16, dropout>(stream, a);
 }
 
 }  // namespace
 
-void attention_plain_backward(cudaStream_t stream, DType dtype, const AttentionGradients& a) {
+void attention_plain_backward(cudaStream_t stream, DType dtype, const AttentionGradients& a, int shared_bytes) {
   with_float_type(dtype, [&](auto type) {
     using T = decltype(type);
-    a.x.dropout > 0 ? launch<T, true>(stream, a) : launch<T, false>(stream, a);
+    a.x.dropout > 0 ? launch<T, true>(stream, a, shared_bytes) : launch<T, false>(stream, a, shared_bytes);
   });
 }
 
