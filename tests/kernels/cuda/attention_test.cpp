@@ -105,7 +105,7 @@ void expect_close(const TypedValues& got, const TypedValues& expected, DType dty
 
 // Runs one path forward and, where there are as many queries as keys, backward (cuDNN has no way back); whether it took
 // the problem.
-bool check_path(AttentionPath path, const Case& t, DType dtype) {
+bool check_path(AttentionPath path, const Case& t, DType dtype, const cuda::BackwardRoom& room = {}) {
   const std::string what = fmt::format("{} {}", kNames[static_cast<int>(path)], t.str(dtype));
   const bool square = t.queries == t.keys;
   const auto kv = TypedValues::random(dtype, fused(t, t.keys), 1);
@@ -132,7 +132,7 @@ bool check_path(AttentionPath path, const Case& t, DType dtype) {
             path, gpu(),
             {in.q, in.k, in.v, heads_of(cpu_out.view(), 0, t.heads, t.dim), heads_of(on_dout.view(), 0, t.heads, t.dim),
              cpu_log_sums.view(), gradients.q, gradients.k, gradients.v},
-            t.options()))
+            t.options(), room))
       return false;
     if (run == 0) {
       first = dqkv.back();
@@ -207,6 +207,47 @@ TEST(CudaAttention, LongSequencesMatchTheCpu) {
     check_path(path, {1, 1500, 1500, 16, 2, 64}, DType::bf16);
     check_path(path, {2, 1024, 1024, 4, 1, 128, 300}, DType::bf16);
   }
+}
+
+// More heads than a grid's second extent has (65,535); by the matrix units, of which each takes 64 rows of the
+// workspace, also more than that has room for.
+TEST(CudaAttention, ManyHeadsMatchTheCpu) {
+  EXPECT_TRUE(check_path(AttentionPath::plain, {1100, 2, 2, 64, 8, 8}, DType::f32));
+  check_path(AttentionPath::matrix, {3200, 2, 2, 64, 8, 8}, DType::bf16);
+}
+
+// What a batch is cut into must not show: not in dropout, and not in a bit.
+TEST(CudaAttention, ABatchInPartsHasTheSameGradients) {
+  const Case t{5, 70, 70, 2, 2, 32, 0, 0.2f};
+  const auto qkv = Twin::random(DType::bf16, fused(t, t.keys), 1), out = Twin::random(DType::bf16, rows_of(t), 2),
+             dout = Twin::random(DType::bf16, rows_of(t), 3), log_sums = Twin::random(DType::f32, {5, 2, 70}, 4);
+  const auto in = parts(t, qkv.view(), qkv.view());
+  const auto rows = [&](const Twin& x) { return heads_of(x.view(), 0, t.heads, t.dim); };
+  const auto backward = [&](AttentionPath path, std::size_t workspace_bytes, const Twin& to) {
+    const auto gradients = parts(t, to.view(), to.view());
+    return cuda::attention_backward_by(
+        path, gpu(), {in.q, in.k, in.v, rows(out), rows(dout), log_sums.view(), gradients.q, gradients.k, gradients.v},
+        t.options(), {.workspace_bytes = workspace_bytes});
+  };
+  // Pairs of fp32 for 128 rows a head; fp32 for 70.
+  const std::pair<AttentionPath, std::size_t> samples[] = {{AttentionPath::matrix, 2 * 128 * 8},
+                                                           {AttentionPath::plain, 2 * 70 * 4}};
+  for (const auto& [path, sample_bytes] : samples) {
+    const Twin whole(DType::bf16, fused(t, t.keys)), cut(DType::bf16, fused(t, t.keys));
+    if (!backward(path, CudaStream::kWorkspaceBytes, whole)) continue;
+    backward(path, 2 * sample_bytes + 100, cut);  // two samples, two and one
+    expect_same_bits(cut.back(), whole.back(), kNames[static_cast<int>(path)]);
+    EXPECT_THROW(backward(path, sample_bytes - 1, cut), Error);
+  }
+}
+
+// As where a block has less shared memory than on Hopper.
+TEST(CudaAttention, SmallTilesMatchTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const Case& t : kSquare) {
+      if (t.dim <= 128) continue;
+      EXPECT_TRUE(check_path(AttentionPath::plain, t, dtype, {.shared_bytes = 99 << 10}));
+    }
 }
 
 TEST(CudaAttention, RefusesWhatDoesNotFit) {

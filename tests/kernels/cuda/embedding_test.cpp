@@ -1,6 +1,7 @@
 #include "zeepo/kernels/embedding.h"
 
 #include "tests/kernels/cuda/cuda_checks.h"
+#include "zeepo/base/error.h"
 
 namespace zeepo {
 namespace {
@@ -33,6 +34,16 @@ TEST(CudaEmbedding, LooksUpAndSumsWithTheBitsOfTheCpu) {
           y.expect_same_bits("embed " + name_of_case(types.values, count, n));
           dtable.expect_same_bits("embed_backward " + name_of_case(types.values, count, n, write == Write::add));
         }
+}
+
+TEST(CudaEmbedding, RefusesMoreIdsThanItCounts) {
+  const auto table = Twin::random(DType::f32, {kVocabulary, 8}, 1);
+  const std::int64_t many = std::int64_t{1} << 31;
+  const ConstView ids{table.view().data, DType::i32, {many}};
+  const View rows{table.view().data, DType::f32, {many, 8}};
+  EXPECT_THROW(embed(gpu(), ids, table.view(), rows), Error);
+  EXPECT_THROW(embed_backward(gpu(), ids, rows, table.view(), Write::overwrite), Error);
+  table.expect_same_bits("a table that was refused");
 }
 
 }  // namespace

@@ -11,7 +11,6 @@ CudaStream::CudaStream(int device) : Stream(Backend::cuda), device_(device) {
     throw Error("GPU {}: this machine has {} that CUDA can use; see nvidia-smi, or compute on the CPU", device,
                 devices);
   make_current();
-  cuda_check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
   cudaStream_t stream = nullptr;
   cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   stream_.reset(stream);

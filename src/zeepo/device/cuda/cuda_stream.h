@@ -27,7 +27,6 @@ class CudaStream final : public Stream {
   int device() const { return device_; }
   cudaStream_t handle() const { return stream_.get(); }
   cublasLtHandle_t blas() const { return blas_.get(); }
-  int multiprocessors() const { return multiprocessors_; }
   // 256-byte aligned. Throws Error when a kernel asks for more than there is.
   std::byte* workspace(std::size_t bytes);
 
@@ -39,7 +38,6 @@ class CudaStream final : public Stream {
 
  private:
   int device_;
-  int multiprocessors_ = 0;
   std::unique_ptr<cudaStream_t, Destroy<cudaStream_t, cudaStreamDestroy>> stream_;
   std::unique_ptr<cublasLtHandle_t, Destroy<cublasLtHandle_t, cublasLtDestroy>> blas_;
   MemoryRange workspace_;

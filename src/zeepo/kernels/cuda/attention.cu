@@ -4,14 +4,16 @@
 #include "zeepo/kernels/cuda/attention_cudnn.h"
 #include "zeepo/kernels/cuda/attention_paths.h"
 #include "zeepo/kernels/cuda/attention_plain.h"
+#include "zeepo/kernels/cuda/attention_samples.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 #include "zeepo/kernels/cuda/sm90/attention.h"
 
 namespace zeepo {
 namespace cuda {
 namespace {
 
-AttentionGradients gradients_of(const AttentionBackward& x, const AttentionOptions& options, float* delta) {
-  return {AttentionExtents(x.q, x.k, options),
+AttentionGradients gradients_of(const AttentionBackward& x, const AttentionExtents& extents, float* delta) {
+  return {extents,
           pointer_of(x.q),
           pointer_of(x.k),
           pointer_of(x.v),
@@ -48,23 +50,25 @@ bool attention_by(AttentionPath path, CudaStream& stream, const ConstHeads& q, c
 }
 
 bool attention_backward_by(AttentionPath path, CudaStream& stream, const AttentionBackward& x,
-                           const AttentionOptions& options) {
+                           const AttentionOptions& options, const BackwardRoom& room) {
+  std::byte* workspace = stream.workspace(room.workspace_bytes);
   switch (path) {
     case AttentionPath::cudnn: return false;
-    case AttentionPath::matrix: {
+    case AttentionPath::matrix:
       if (!matrix_units_take(stream, x.q, x.k, x.v, x.out, x.dout, ConstHeads(x.dq), ConstHeads(x.dk),
                              ConstHeads(x.dv)))
         return false;
-      const std::size_t bytes = sm90::backward_workspace_bytes(x, CudaStream::kWorkspaceBytes);
-      sm90::backward(stream.handle(), x, options, stream.workspace(bytes), bytes);
+      sm90::backward(stream.handle(), x, options, workspace, room.workspace_bytes);
       return true;
-    }
     case AttentionPath::plain: break;
   }
-  const std::size_t delta_bytes = static_cast<std::size_t>(x.q.batch * x.q.heads * x.q.rows) * sizeof(float);
-  const auto gradients = gradients_of(x, options, reinterpret_cast<float*>(stream.workspace(delta_bytes)));
-  attention_delta(stream.handle(), x.q.dtype, gradients);
-  attention_plain_backward(stream.handle(), x.q.dtype, gradients);
+  const std::size_t sample_bytes = static_cast<std::size_t>(x.q.heads * x.q.rows) * sizeof(float);
+  const int shared_bytes = std::min(room.shared_bytes, most_shared_bytes(stream.device()));
+  for_parts_of_batch(x, sample_bytes, room.workspace_bytes, [&](const AttentionBackward& part, std::int64_t first) {
+    const auto gradients = gradients_of(part, {part.q, part.k, options, first}, reinterpret_cast<float*>(workspace));
+    attention_delta(stream.handle(), part.q.dtype, gradients);
+    attention_plain_backward(stream.handle(), part.q.dtype, gradients, shared_bytes);
+  });
   return true;
 }
 

@@ -24,9 +24,10 @@ struct AttentionExtents {
   int batch, queries, keys, heads, kv_heads, dim;
   int window;  // keys a query sees, itself included; as many as there are when there is no window
   float scale, dropout;
+  int first_sample;  // in the whole batch, of which these may be a part: dropout counts weights from its beginning
   RngKey key;
 
-  AttentionExtents(const ConstHeads& q, const ConstHeads& k, const AttentionOptions& options)
+  AttentionExtents(const ConstHeads& q, const ConstHeads& k, const AttentionOptions& options, std::int64_t first = 0)
       : batch(static_cast<int>(q.batch)),
         queries(static_cast<int>(q.rows)),
         keys(static_cast<int>(k.rows)),
@@ -37,6 +38,7 @@ struct AttentionExtents {
                                                              : static_cast<int>(k.rows)),
         scale(options.scale),
         dropout(options.dropout),
+        first_sample(static_cast<int>(first)),
         key(options.key) {}
 
   __host__ __device__ int group() const { return heads / kv_heads; }

@@ -2,6 +2,8 @@
 // and benchmarks name one.
 #pragma once
 
+#include <limits>
+
 #include "zeepo/device/cuda/cuda_stream.h"
 #include "zeepo/kernels/attention.h"
 
@@ -13,9 +15,16 @@ enum class AttentionPath {
   plain,   // our kernels in fp32 arithmetic; takes everything
 };
 
+// What a backward pass may take. Tests give it less than there is.
+struct BackwardRoom {
+  std::size_t workspace_bytes = CudaStream::kWorkspaceBytes;
+  int shared_bytes = std::numeric_limits<int>::max();  // of a block, where the GPU has as much
+};
+
 // Each returns false, having done nothing, when the path does not take the problem.
 bool attention_by(AttentionPath, CudaStream&, const ConstHeads& q, const ConstHeads& k, const ConstHeads& v,
                   const Heads& out, View log_sums, const AttentionOptions&);
-bool attention_backward_by(AttentionPath, CudaStream&, const AttentionBackward&, const AttentionOptions&);
+bool attention_backward_by(AttentionPath, CudaStream&, const AttentionBackward&, const AttentionOptions&,
+                           const BackwardRoom& = {});
 
 }  // namespace zeepo::cuda

@@ -3,6 +3,7 @@
 #include "zeepo/device/cuda/check.h"
 #include "zeepo/kernels/cuda/attention_dropout.h"
 #include "zeepo/kernels/cuda/attention_plain_tile.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 
 namespace zeepo::cuda {
 namespace {
@@ -92,8 +93,7 @@ template <class T, int columns, int queries, int keys, bool dropout>
 void launch(cudaStream_t stream, const AttentionForward& a) {
   constexpr int kBytes = shared_bytes<columns, queries, keys>();
   const auto kernel = forward_kernel<T, columns, queries, keys, dropout>;
-  static const cudaError_t sized = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  cuda_check(sized);
+  allow_shared_bytes(kernel, kBytes, "attention");
   const dim3 grid(a.x.batch * a.x.heads, (a.x.queries + queries - 1) / queries);
   kernel<<<grid, kPlainThreads, kBytes, stream>>>(a);
   check_launch();

@@ -11,8 +11,9 @@ namespace zeepo::cuda {
 constexpr int kMaxHeadDim = 256;
 
 void attention_plain(cudaStream_t, DType, const AttentionForward&);
-// Needs delta.
-void attention_plain_backward(cudaStream_t, DType, const AttentionGradients&);
+// Needs delta. `shared_bytes` is the shared memory that a block may have: with little of it heads over 128 have smaller
+// tiles, and their sums another order.
+void attention_plain_backward(cudaStream_t, DType, const AttentionGradients&, int shared_bytes);
 
 // delta = the sum of out · dout of each row.
 void attention_delta(cudaStream_t, DType, const AttentionGradients&);

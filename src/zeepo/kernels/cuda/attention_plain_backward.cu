@@ -2,12 +2,13 @@
 #include "zeepo/kernels/cuda/attention_dropout.h"
 #include "zeepo/kernels/cuda/attention_plain.h"
 #include "zeepo/kernels/cuda/attention_plain_tile.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 
 namespace zeepo::cuda {
 namespace {
 
-// The tiles of one block of queries against one block of as many keys; `dweights` is where weights or their gradients
-// are laid out for a product.
+// The tiles of one block of queries against one block of as many keys; `weights` is where weights or the gradients of
+// products are laid out for a product.
 template <int columns, int rows>
 struct Tiles {
   using Rows = PlainTile<rows, columns>;
@@ -124,19 +125,22 @@ __global__ void __launch_bounds__(kPlainThreads) dkv_kernel(const __grid_constan
   dv.store(head_of<T>(a.dv, b, kv, x.dim), a.dv.row_stride, j0, x.keys, x.dim, ty, tx);
 }
 
+// A row a warp; the rows of all heads, one after another.
 template <class T>
 __global__ void delta_kernel(const __grid_constant__ AttentionGradients a) {
   const AttentionExtents& x = a.x;
-  const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  const int b = blockIdx.y / x.heads, h = blockIdx.y % x.heads;
-  if (i >= x.queries) return;
+  const int lane = threadIdx.x % 32;
+  const std::int64_t row = std::int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
+  const int head = static_cast<int>(row / x.queries), i = static_cast<int>(row % x.queries);
+  const int b = head / x.heads, h = head % x.heads;
+  if (b >= x.batch) return;
   const T* out = head_of<T>(a.out, b, h, x.dim) + i * a.out.row_stride;
   const T* dout = head_of<T>(a.dout, b, h, x.dim) + i * a.dout.row_stride;
   float sum = 0;
   for (int d = lane; d < x.dim; d += 32) sum = fmaf(widen(out[d]), widen(dout[d]), sum);
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (lane == 0) a.delta[(std::int64_t{b} * x.heads + h) * x.queries + i] = sum;
+  if (lane == 0) a.delta[row] = sum;
 }
 
 template <class T, int columns, int rows, bool dropout>
@@ -144,10 +148,8 @@ void launch(cudaStream_t stream, const AttentionGradients& a) {
   constexpr int kBytes = Tiles<columns, rows>::kBytes;
   const auto queries = dq_kernel<T, columns, rows, dropout>;
   const auto keys = dkv_kernel<T, columns, rows, dropout>;
-  static const cudaError_t sized[] = {
-      cudaFuncSetAttribute(queries, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-      cudaFuncSetAttribute(keys, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)};
-  for (const cudaError_t code : sized) cuda_check(code);
+  allow_shared_bytes(queries, kBytes, "attention_backward");
+  allow_shared_bytes(keys, kBytes, "attention_backward");
   const int blocks = (a.x.queries + rows - 1) / rows;
   queries<<<dim3(a.x.batch * a.x.heads, blocks), kPlainThreads, kBytes, stream>>>(a);
   check_launch();
@@ -156,29 +158,31 @@ void launch(cudaStream_t stream, const AttentionGradients& a) {
 }
 
 template <class T, bool dropout>
-void launch(cudaStream_t stream, const AttentionGradients& a) {
+void launch(cudaStream_t stream, const AttentionGradients& a, int shared_bytes) {
   if (a.x.dim <= 64)
     launch<T, 64, 64, dropout>(stream, a);
   else if (a.x.dim <= 128)
     launch<T, 128, 32, dropout>(stream, a);
-  else
+  else if (Tiles<256, 32>::kBytes <= shared_bytes)
     launch<T, 256, 32, dropout>(stream, a);
+  else
+    launch<T, 256, 16, dropout>(stream, a);
 }
 
 }  // namespace
 
-void attention_plain_backward(cudaStream_t stream, DType dtype, const AttentionGradients& a) {
+void attention_plain_backward(cudaStream_t stream, DType dtype, const AttentionGradients& a, int shared_bytes) {
   with_float_type(dtype, [&](auto type) {
     using T = decltype(type);
-    a.x.dropout > 0 ? launch<T, true>(stream, a) : launch<T, false>(stream, a);
+    a.x.dropout > 0 ? launch<T, true>(stream, a, shared_bytes) : launch<T, false>(stream, a, shared_bytes);
   });
 }
 
 void attention_delta(cudaStream_t stream, DType dtype, const AttentionGradients& a) {
   with_float_type(dtype, [&](auto type) {
     constexpr int kRows = 8;
-    delta_kernel<decltype(type)>
-        <<<dim3((a.x.queries + kRows - 1) / kRows, a.x.batch * a.x.heads), 32 * kRows, 0, stream>>>(a);
+    const std::int64_t rows = std::int64_t{a.x.batch} * a.x.heads * a.x.queries;
+    delta_kernel<decltype(type)><<<static_cast<unsigned>(pieces(rows, kRows)), 32 * kRows, 0, stream>>>(a);
     check_launch();
   });
 }

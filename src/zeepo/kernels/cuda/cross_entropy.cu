@@ -47,12 +47,10 @@ __global__ void __launch_bounds__(1024)
   });
 }
 
-// Of a row that is read twice a block keeps what its shared memory holds, in whole packs: 99 to 227 KiB.
+// Of a row that is read twice a block keeps what its shared memory holds, in whole packs.
 std::int64_t kept_bytes(int gpu) {
   constexpr int kMost = 224 << 10, kOthers = 1 << 10, kPack = 16;
-  int bytes = 0;
-  cuda_check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu));
-  return std::min(bytes - kOthers, kMost) / kPack * kPack;
+  return std::min(most_shared_bytes(gpu) - kOthers, kMost) / kPack * kPack;
 }
 
 }  // namespace

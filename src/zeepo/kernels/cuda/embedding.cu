@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
+#include <limits>
 
 #include "zeepo/kernels/cuda/rows.h"
 
@@ -67,6 +68,12 @@ struct SortRoom {
   std::size_t bytes() const { return 3 * column_bytes + sort_bytes; }
 };
 
+int id_count(const char* op, ConstView ids) {
+  if (ids.elements() > std::numeric_limits<int>::max())
+    throw Error("{}: {} ids at once; the kernel counts to {}", op, ids.elements(), std::numeric_limits<int>::max());
+  return static_cast<int>(ids.elements());
+}
+
 }  // namespace
 
 void embed(CudaStream& stream, ConstView ids, ConstView table, View y) {
@@ -74,7 +81,7 @@ void embed(CudaStream& stream, ConstView ids, ConstView table, View y) {
   with_float_type(table.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_pack(all_packable(table.data, y.data, n), [&](auto pack) {
-      launch_rows(stream, "embed", embed_kernel<pack(), T>, ids.elements(), threads_for(n / pack, 256), 0,
+      launch_rows(stream, "embed", embed_kernel<pack(), T>, id_count("embed", ids), threads_for(n / pack, 256), 0,
                   ids.as<std::int32_t>(), table.as<T>(), n, y.as<T>());
     });
   });
@@ -83,7 +90,7 @@ void embed(CudaStream& stream, ConstView ids, ConstView table, View y) {
 // The ids are sorted, so that equal ones are found together and each row of the table has one writer.
 void embed_backward(CudaStream& stream, ConstView ids, ConstView dy, View dtable, Write write) {
   const std::int64_t n = dtable.shape[-1], vocabulary = dtable.shape[0];
-  const int count = static_cast<int>(ids.elements());
+  const int count = id_count("embed_backward", ids);
   if (write == Write::overwrite) cuda_check(cudaMemsetAsync(dtable.data, 0, dtable.bytes(), stream.handle()));
   if (count == 0 || n == 0) return;
   const int bits = std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(vocabulary - 1))));

@@ -1,5 +1,5 @@
-// exp and sigmoid in fp32 from the hardware's powers of two, a few units in the last place from exact; what is smaller
-// than fp32's normal numbers is 0.
+// exp and sigmoid in fp32 from the hardware's powers of two; what is smaller than fp32's normal numbers is 0. A
+// relative error of about 2^-22 + |x|·2^-24, the latter since the exponent x·log2(e) is rounded first.
 #pragma once
 
 namespace zeepo::cuda {

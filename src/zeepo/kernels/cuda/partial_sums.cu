@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kColumns* kLines)
 }  // namespace
 
 std::int64_t row_blocks(std::int64_t rows, std::int64_t n, std::int64_t kinds, std::int64_t threads) {
-  // 512 threads for each of a Hopper's 132 multiprocessors, all at work at the same time.
+  // 512 threads for each of a Hopper's 132 multiprocessors, all at work at the same time; on other GPUs as many, so
+  // that sums are the same.
   constexpr std::int64_t kRoom = CudaStream::kWorkspaceBytes / 4 / sizeof(float);
   const std::int64_t most = 132 * 512 / threads;
   const std::int64_t fitting = std::max<std::int64_t>(1, kRoom / std::max<std::int64_t>(1, n * kinds));

@@ -6,7 +6,6 @@ bool takes(int) { return false; }
 bool takes(const ConstHeads&) { return false; }
 void forward(cudaStream_t, const ConstHeads&, const ConstHeads&, const ConstHeads&, const Heads&, View,
              const AttentionOptions&) {}
-std::size_t backward_workspace_bytes(const AttentionBackward&, std::size_t) { return 0; }
 void backward(cudaStream_t, const AttentionBackward&, const AttentionOptions&, std::byte*, std::size_t) {}
 
 }  // namespace zeepo::cuda::sm90

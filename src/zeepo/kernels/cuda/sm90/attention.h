@@ -15,9 +15,8 @@ bool takes(const ConstHeads& x);
 void forward(cudaStream_t, const ConstHeads& q, const ConstHeads& k, const ConstHeads& v, const Heads& out,
              View log_sums, const AttentionOptions&);
 
-// How much of `room_bytes` the backward pass takes as its workspace; more than that when it cannot do with less. It
-// depends on the extents and the room only, and so does the order of sums.
-std::size_t backward_workspace_bytes(const AttentionBackward&, std::size_t room_bytes);
+// The order of sums depends on the extents and the size of the workspace only. Throws Error when the workspace has no
+// room for the rows of one sample.
 void backward(cudaStream_t, const AttentionBackward&, const AttentionOptions&, std::byte* workspace,
               std::size_t workspace_bytes);
 

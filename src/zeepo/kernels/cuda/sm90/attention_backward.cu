@@ -1,6 +1,7 @@
 #include "zeepo/kernels/cuda/sm90/attention_backward.h"
 
 #include "zeepo/device/cuda/check.h"
+#include "zeepo/kernels/cuda/attention_samples.h"
 #include "zeepo/kernels/cuda/floats.h"
 
 namespace zeepo::cuda::sm90 {
@@ -17,13 +18,16 @@ struct RowTerms {
   float2* terms;
 };
 
-// A row a group of eight threads, eight elements at a time.
+constexpr int kThreads = 256;
+
+// A row a group of eight threads, eight elements at a time; the rows of all heads, one after another.
 template <class T>
-__global__ void row_terms_kernel(const __grid_constant__ RowTerms a) {
+__global__ void __launch_bounds__(kThreads) row_terms_kernel(const __grid_constant__ RowTerms a) {
   const AttentionExtents& x = a.x;
-  const int length = (x.queries + 63) / 64 * 64;
-  const int lane = threadIdx.x % 8, i = blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8;
-  const int b = blockIdx.y / x.heads, h = blockIdx.y % x.heads;
+  constexpr int kRows = kThreads / 8;
+  const int length = (x.queries + 63) / 64 * 64, blocks = length / kRows;  // of one head
+  const int head = blockIdx.x / blocks, b = head / x.heads, h = head % x.heads;
+  const int lane = threadIdx.x % 8, i = blockIdx.x % blocks * kRows + threadIdx.x / 8;
   float sum = 0;
   if (i < x.queries) {
     const T* out = head_of<T>(a.out, b, h, x.dim) + i * a.out.row_stride;
@@ -38,9 +42,9 @@ __global__ void row_terms_kernel(const __grid_constant__ RowTerms a) {
   }
 #pragma unroll
   for (int step = 4; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (lane != 0 || i >= length) return;
-  const float log_sum = i < x.queries ? a.log_sums[std::int64_t{blockIdx.y} * x.queries + i] : 0;
-  a.terms[std::int64_t{blockIdx.y} * length + i] = {-log_sum * kLog2e, sum};
+  if (lane != 0) return;
+  const float log_sum = i < x.queries ? a.log_sums[std::int64_t{head} * x.queries + i] : 0;
+  a.terms[std::int64_t{head} * length + i] = {-log_sum * kLog2e, sum};
 }
 
 struct Parts {
@@ -70,20 +74,43 @@ __global__ void add_parts_kernel(const __grid_constant__ Parts a) {
   store<4>(sum, static_cast<T*>(to.data) + row / x.keys * to.batch_stride + row % x.keys * to.row_stride + at % width);
 }
 
-std::size_t row_terms_bytes(const AttentionBackward& x) {
-  return static_cast<std::size_t>(x.q.batch * x.q.heads * row_terms_length(x.q.rows)) * sizeof(float2);
+std::size_t row_terms_bytes(const AttentionBackward& x, std::int64_t batch) {
+  return static_cast<std::size_t>(batch * x.q.heads * row_terms_length(x.q.rows)) * sizeof(float2);
 }
 std::size_t partials_bytes(const AttentionBackward& x, std::int64_t parts) {
   if (parts == 1) return 0;
   return static_cast<std::size_t>(8 * parts * x.k.batch * x.k.rows * x.k.heads * x.k.head_dim);
 }
-// The fewest parts of a group of heads that make enough blocks, of those whose sums fit.
+// The fewest parts of a group of heads that make enough blocks, of those whose sums fit with the whole batch's terms.
 int parts_within(const AttentionBackward& x, std::size_t room_bytes) {
   const std::int64_t blocks = x.k.batch * x.k.heads * pieces(x.k.rows, 128), group = x.q.heads / x.k.heads;
   std::int64_t best = 1;
   for (std::int64_t parts = 2; parts <= group && blocks * best < kEnoughBlocks; ++parts)
-    if (group % parts == 0 && row_terms_bytes(x) + partials_bytes(x, parts) <= room_bytes) best = parts;
+    if (group % parts == 0 && row_terms_bytes(x, x.q.batch) + partials_bytes(x, parts) <= room_bytes) best = parts;
   return static_cast<int>(best);
+}
+
+// The workspace has the row terms and then, where groups are cut into parts, the parts' sums.
+void samples_backward(cudaStream_t stream, const AttentionBackward& x, const AttentionExtents& extents, int parts,
+                      std::byte* workspace) {
+  auto* terms = reinterpret_cast<float2*>(workspace);
+  auto* partials = reinterpret_cast<float*>(workspace + row_terms_bytes(x, x.q.batch));
+  with_float_type(x.q.dtype, [&](auto type) {
+    const std::int64_t rows = x.q.batch * x.q.heads * row_terms_length(x.q.rows);
+    row_terms_kernel<decltype(type)><<<static_cast<unsigned>(pieces(rows, kThreads / 8)), kThreads, 0, stream>>>(
+        {extents, pointer_of(x.out), pointer_of(x.dout), x.log_sums.as<float>(), terms});
+    check_launch();
+  });
+  query_gradients(stream, x, extents, terms);
+  key_gradients(stream, x, extents, terms, parts, partials);
+  if (parts == 1) return;
+  with_float_type(x.q.dtype, [&](auto type) {
+    const std::int64_t elements = x.k.batch * x.k.rows * x.k.heads * x.k.head_dim;
+    const dim3 grid(static_cast<unsigned>(pieces(elements, 4 * kThreads)), 2);
+    add_parts_kernel<decltype(type)>
+        <<<grid, kThreads, 0, stream>>>({extents, pointer_of(x.dk), pointer_of(x.dv), parts, partials});
+    check_launch();
+  });
 }
 
 }  // namespace
@@ -94,33 +121,12 @@ bool takes(int device) {
   return major == 9;
 }
 
-std::size_t backward_workspace_bytes(const AttentionBackward& x, std::size_t room_bytes) {
-  return row_terms_bytes(x) + partials_bytes(x, parts_within(x, room_bytes));
-}
-
+// Groups are cut into parts only where the whole batch fits: in a batch that is cut, a sample's sums stay as they are.
 void backward(cudaStream_t stream, const AttentionBackward& x, const AttentionOptions& options, std::byte* workspace,
               std::size_t workspace_bytes) {
-  const AttentionExtents extents(x.q, x.k, options);
   const int parts = parts_within(x, workspace_bytes);
-  auto* terms = reinterpret_cast<float2*>(workspace);
-  auto* partials = reinterpret_cast<float*>(workspace + row_terms_bytes(x));
-  constexpr int kThreads = 256;
-  with_float_type(x.q.dtype, [&](auto type) {
-    const dim3 grid(static_cast<unsigned>(pieces(row_terms_length(x.q.rows), kThreads / 8)),
-                    static_cast<unsigned>(x.q.batch * x.q.heads));
-    row_terms_kernel<decltype(type)><<<grid, kThreads, 0, stream>>>(
-        {extents, pointer_of(x.out), pointer_of(x.dout), x.log_sums.as<float>(), terms});
-    check_launch();
-  });
-  query_gradients(stream, x, options, terms);
-  key_gradients(stream, x, options, terms, parts, partials);
-  if (parts == 1) return;
-  with_float_type(x.q.dtype, [&](auto type) {
-    const std::int64_t elements = x.k.batch * x.k.rows * x.k.heads * x.k.head_dim;
-    const dim3 grid(static_cast<unsigned>(pieces(elements, 4 * kThreads)), 2);
-    add_parts_kernel<decltype(type)>
-        <<<grid, kThreads, 0, stream>>>({extents, pointer_of(x.dk), pointer_of(x.dv), parts, partials});
-    check_launch();
+  for_parts_of_batch(x, row_terms_bytes(x, 1), workspace_bytes, [&](const AttentionBackward& part, std::int64_t first) {
+    samples_backward(stream, part, {part.q, part.k, options, first}, parts, workspace);
   });
 }
 

@@ -10,11 +10,11 @@ namespace zeepo::cuda::sm90 {
 // row_terms_length) pairs, zero past the last query.
 inline std::int64_t row_terms_length(std::int64_t queries) { return (queries + 63) / 64 * 64; }
 
-void query_gradients(cudaStream_t, const AttentionBackward&, const AttentionOptions&, const float2* row_terms);
+void query_gradients(cudaStream_t, const AttentionBackward&, const AttentionExtents&, const float2* row_terms);
 
 // dk and dv in `parts` parts of a group: to `partials` (dk's parts, then dv's, each (batch, keys, kv_heads, dim) in
 // fp32) or, for one part, to dk and dv.
-void key_gradients(cudaStream_t, const AttentionBackward&, const AttentionOptions&, const float2* row_terms, int parts,
+void key_gradients(cudaStream_t, const AttentionBackward&, const AttentionExtents&, const float2* row_terms, int parts,
                    float* partials);
 
 }  // namespace zeepo::cuda::sm90

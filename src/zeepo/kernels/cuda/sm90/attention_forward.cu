@@ -1,4 +1,5 @@
 #include "zeepo/device/cuda/check.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 #include "zeepo/kernels/cuda/sm90/attention.h"
 #include "zeepo/kernels/cuda/sm90/attention_math.h"
 #include "zeepo/kernels/cuda/sm90/kept_weights.h"
@@ -121,8 +122,7 @@ template <class T, int columns, int keys, int warpgroups, int blocks, bool dropo
 void launch(cudaStream_t stream, const Operands& o) {
   constexpr int kBytes = Plan<columns, keys, warpgroups, blocks, dropout>::kBytes, kQueries = 64 * warpgroups;
   const auto kernel = forward_kernel<T, columns, keys, warpgroups, blocks, dropout>;
-  static const cudaError_t sized = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  cuda_check(sized);
+  allow_shared_bytes(kernel, kBytes, "attention");
   const Arguments a{AttentionExtents(o.q, o.k, o.options),
                     pointer_of(o.out),
                     o.log_sums.as<float>(),

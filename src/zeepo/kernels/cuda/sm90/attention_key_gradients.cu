@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "zeepo/device/cuda/check.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 #include "zeepo/kernels/cuda/sm90/attention_backward.h"
 #include "zeepo/kernels/cuda/sm90/attention_math.h"
 #include "zeepo/kernels/cuda/sm90/kept_weights.h"
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(128 * warpgroups, 1) dkv_kernel(const __grid_c
 
 struct Operands {
   AttentionBackward x;
-  AttentionOptions options;
+  AttentionExtents extents;
   const float2* row_terms;
   int parts;
   float* partials;
@@ -204,9 +205,8 @@ template <class T, int columns, int warpgroups, Sum sum, bool dropout>
 void launch(cudaStream_t stream, const Operands& o) {
   constexpr int kBytes = Plan<columns, warpgroups, dropout>::kBytes, kKeys = 64 * warpgroups;
   const auto kernel = dkv_kernel<T, columns, warpgroups, sum, dropout>;
-  static const cudaError_t sized = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  cuda_check(sized);
-  const Arguments a{AttentionExtents(o.x.q, o.x.k, o.options),
+  allow_shared_bytes(kernel, kBytes, "attention_backward");
+  const Arguments a{o.extents,
                     pointer_of(o.x.dk),
                     pointer_of(o.x.dv),
                     o.row_terms,
@@ -235,12 +235,12 @@ void launch(cudaStream_t stream, const Operands& o) {
 
 }  // namespace
 
-void key_gradients(cudaStream_t stream, const AttentionBackward& x, const AttentionOptions& options,
+void key_gradients(cudaStream_t stream, const AttentionBackward& x, const AttentionExtents& extents,
                    const float2* row_terms, int parts, float* partials) {
-  const Operands o{x, options, row_terms, parts, partials};
+  const Operands o{x, extents, row_terms, parts, partials};
   if (x.q.dtype == DType::bf16)
-    return options.dropout > 0 ? launch<__nv_bfloat16, true>(stream, o) : launch<__nv_bfloat16, false>(stream, o);
-  return options.dropout > 0 ? launch<__half, true>(stream, o) : launch<__half, false>(stream, o);
+    return extents.dropout > 0 ? launch<__nv_bfloat16, true>(stream, o) : launch<__nv_bfloat16, false>(stream, o);
+  return extents.dropout > 0 ? launch<__half, true>(stream, o) : launch<__half, false>(stream, o);
 }
 
 }  // namespace zeepo::cuda::sm90

@@ -1,4 +1,5 @@
 #include "zeepo/device/cuda/check.h"
+#include "zeepo/kernels/cuda/shared_memory.h"
 #include "zeepo/kernels/cuda/sm90/attention_backward.h"
 #include "zeepo/kernels/cuda/sm90/attention_math.h"
 #include "zeepo/kernels/cuda/sm90/kept_weights.h"
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(128 * warpgroups, blocks) dq_kernel(const __gr
 
 struct Operands {
   AttentionBackward x;
-  AttentionOptions options;
+  AttentionExtents extents;
   const float2* row_terms;
 };
 
@@ -99,9 +100,8 @@ template <class T, int columns, int warpgroups, int blocks, bool dropout>
 void launch(cudaStream_t stream, const Operands& o) {
   constexpr int kBytes = Plan<columns, warpgroups, blocks, dropout>::kBytes, kQueries = 64 * warpgroups;
   const auto kernel = dq_kernel<T, columns, warpgroups, blocks, dropout>;
-  static const cudaError_t sized = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  cuda_check(sized);
-  const Arguments a{AttentionExtents(o.x.q, o.x.k, o.options),
+  allow_shared_bytes(kernel, kBytes, "attention_backward");
+  const Arguments a{o.extents,
                     pointer_of(o.x.dq),
                     o.row_terms,
                     tensor_map(o.x.q, kQueries),
@@ -125,12 +125,12 @@ void launch(cudaStream_t stream, const Operands& o) {
 
 }  // namespace
 
-void query_gradients(cudaStream_t stream, const AttentionBackward& x, const AttentionOptions& options,
+void query_gradients(cudaStream_t stream, const AttentionBackward& x, const AttentionExtents& extents,
                      const float2* row_terms) {
-  const Operands o{x, options, row_terms};
+  const Operands o{x, extents, row_terms};
   if (x.q.dtype == DType::bf16)
-    return options.dropout > 0 ? launch<__nv_bfloat16, true>(stream, o) : launch<__nv_bfloat16, false>(stream, o);
-  return options.dropout > 0 ? launch<__half, true>(stream, o) : launch<__half, false>(stream, o);
+    return extents.dropout > 0 ? launch<__nv_bfloat16, true>(stream, o) : launch<__nv_bfloat16, false>(stream, o);
+  return extents.dropout > 0 ? launch<__half, true>(stream, o) : launch<__half, false>(stream, o);
 }
 
 }  // namespace zeepo::cuda::sm90

@@ -11,7 +11,7 @@ class FourKept {
  public:
   __device__ FourKept(const AttentionExtents& x, int b, int h)
       : key_(x.key),
-        head_((std::uint64_t(b) * x.heads + h) * x.queries),
+        head_((std::uint64_t(x.first_sample + b) * x.heads + h) * x.queries),
         keys_(x.keys),
         threshold_(static_cast<std::uint32_t>(ceilf(x.dropout * 0x1p24f))) {}
 
