@@ -1,6 +1,7 @@
 #include "zeepo/device/cuda/cuda_stream.h"
 
 #include "zeepo/base/error.h"
+#include "zeepo/device/cuda/gpu_memory.h"
 #include "zeepo/device/cuda/uploads.h"
 
 namespace zeepo {
@@ -17,7 +18,7 @@ CudaStream::CudaStream(int device) : Stream(Backend::cuda), device_(device) {
   cublasLtHandle_t blas = nullptr;
   cuda_check(cublasLtCreate(&blas));
   blas_.reset(blas);
-  workspace_ = device_memory(*this, "device", kWorkspaceBytes);
+  workspace_ = gpu_memory(device_, "the kernels' workspace", kWorkspaceBytes);
 }
 
 CudaStream::~CudaStream() = default;
