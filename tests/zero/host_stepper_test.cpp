@@ -194,6 +194,16 @@ TEST_F(HostBesideDevice, RanksMayHaveDifferentShares) {
   }
 }
 
+TEST_F(HostBesideDevice, StateComesUpAheadOfTheFirstStep) {
+  const ShardedRun run = mixed(base(1, DType::bf16, 1), 0);
+  Session session({.threads = 1, .device_bytes = run.device_bytes, .lower = run.lower});
+  Wide model;
+  Engine engine(model, session.communicator(), run.options);
+  engine.load(fill_weights);
+  session.lower().drain();
+  EXPECT_GT(session.lower().carried().to_device, 0);
+}
+
 // State goes up and down for what the device steps; gradients and weights down, and weights up, for what the host does.
 TEST_F(HostBesideDevice, CarriesWhatEachSideNeeds) {
   const auto carried = [&](double share) {
