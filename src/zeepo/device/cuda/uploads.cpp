@@ -9,6 +9,11 @@ namespace zeepo {
 
 Uploads::Uploads(CudaStream& stream) : memory_(transfer_memory(stream, "host", kBuffers * kBufferBytes)) {}
 
+Uploads::~Uploads() {
+  for (const Point& point : sent_)
+    if (point.event) (void)cudaEventSynchronize(static_cast<cudaEvent_t>(point.event.get()));
+}
+
 void Uploads::send(CudaStream& stream, const void* host, void* device, std::size_t bytes) {
   for (std::size_t begin = 0; begin < bytes; begin += kBufferBytes) {
     const std::size_t part = std::min(kBufferBytes, bytes - begin), buffer = next_++ % kBuffers;

@@ -13,6 +13,11 @@ namespace zeepo {
 class Uploads {
  public:
   explicit Uploads(CudaStream& stream);
+  // Waits for what is on its way.
+  ~Uploads();
+  Uploads(const Uploads&) = delete;
+  Uploads& operator=(const Uploads&) = delete;
+
   // Takes the bytes at once.
   void send(CudaStream& stream, const void* host, void* device, std::size_t bytes);
 
