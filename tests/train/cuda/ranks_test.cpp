@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -20,7 +21,6 @@
 #include "tests/support/run_record.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
-#include "zeepo/cli/values.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/device/devices.h"
@@ -49,17 +49,22 @@ pid_t find_rank(int rank) {
   return 0;
 }
 
+constexpr Placement kParamsInHost{{.host = 1}, {}}, kOptimizerInHost{{}, {.host = 1}};
+
 struct Job {
   int ranks = 1, stage = 0;
   DType dtype = DType::f32;
   std::int64_t accumulation = 1;
   Backend backend = Backend::cuda;
-  const char *param = "none", *optimizer = "none", *activations = "none";  // as on the command line
-  double host_steps = 0;                                                   // of what is in host memory
+  Placement placement = {};
+  double host_steps = 0;  // of what is in host memory
   const char* model = "llama-tiny";
+  Arrangement arrangement() const {
+    return {placement, placement.activations != Place::device, TrainOptions{}.prefetch_bytes};
+  }
   std::string text() const {
-    return fmt::format("{}, {} ranks, stage {}, {}, {} micro-steps, offload {} {} {}, {} stepped by the host", model,
-                       ranks, stage, name_of(dtype), accumulation, param, optimizer, activations, host_steps);
+    return fmt::format("{}, {} ranks, stage {}, {}, {} micro-steps, {}, {} stepped by the host", model, ranks, stage,
+                       name_of(dtype), accumulation, flags_of(arrangement()), host_steps);
   }
 };
 
@@ -85,12 +90,10 @@ class RanksOnGpus : public ::testing::Test {
     options.backend = job.backend;
     options.dtype = job.dtype;
     options.stage = job.stage;
-    options.placement.params = cli::shares_option("--offload-param", job.param);
-    options.placement.optimizer = cli::shares_option("--offload-optimizer", job.optimizer);
-    options.placement.activations = cli::place_option("--offload-activations", job.activations);
+    options.placement = job.placement;
     options.nvme_paths = {directory_.path()};
     options.host_step_share = job.host_steps;
-    options.activation_checkpointing = options.placement.activations != Place::device;
+    options.activation_checkpointing = job.arrangement().activation_checkpointing;
     options.log = log();
     testing::internal::CaptureStderr();
     ThreadsWorld world(job.ranks);
@@ -100,41 +103,40 @@ class RanksOnGpus : public ::testing::Test {
   }
 
   std::vector<std::string> arguments(const Job& job, std::int64_t steps) const {
-    return {"-n",
-            std::to_string(job.ranks),
-            program(),
-            "train",
-            "--model",
-            golden(job.model),
-            "--data",
-            golden(job.model) / "tokens.bin",
-            "--seq-len",
-            "48",
-            "--micro-batch",
-            std::to_string(kMicroBatch),
-            "--grad-accum",
-            std::to_string(job.accumulation),
-            "--steps",
-            std::to_string(steps),
-            "--no-shuffle",
-            "--threads",
-            "1",
-            "--lr",
-            "2e-3",
-            "--eps",
-            "1e-6",
-            "--device",
-            job.backend == Backend::cuda ? "cuda" : "cpu",
-            "--dtype",
-            std::string(name_of(job.dtype)),
-            "--stage",
-            std::to_string(job.stage),
-            "--offload-param",
-            job.param,
-            "--offload-optimizer",
-            job.optimizer,
-            "--log",
-            log()};
+    std::vector<std::string> all{"-n",
+                                 std::to_string(job.ranks),
+                                 program(),
+                                 "train",
+                                 "--model",
+                                 golden(job.model),
+                                 "--data",
+                                 golden(job.model) / "tokens.bin",
+                                 "--seq-len",
+                                 "48",
+                                 "--micro-batch",
+                                 std::to_string(kMicroBatch),
+                                 "--grad-accum",
+                                 std::to_string(job.accumulation),
+                                 "--steps",
+                                 std::to_string(steps),
+                                 "--no-shuffle",
+                                 "--threads",
+                                 "1",
+                                 "--lr",
+                                 "2e-3",
+                                 "--eps",
+                                 "1e-6",
+                                 "--device",
+                                 job.backend == Backend::cuda ? "cuda" : "cpu",
+                                 "--dtype",
+                                 std::string(name_of(job.dtype)),
+                                 "--stage",
+                                 std::to_string(job.stage),
+                                 "--log",
+                                 log()};
+    std::istringstream flags(flags_of(job.arrangement()));
+    for (std::string flag; flags >> flag;) all.push_back(flag);
+    return all;
   }
 
   RunRecord as_processes(const Job& job, const std::string& comm = "auto") const {
@@ -194,10 +196,11 @@ class RanksOnGpus : public ::testing::Test {
       for (const double host_steps : {0.0, 0.6}) {
         Job job = first;
         job.stage = stage;
-        job.optimizer = "host";
+        job.placement = kOptimizerInHost;
         job.host_steps = host_steps;
         expect_same(as_threads(job), expected, job);
-        job.param = job.activations = "host";
+        job.placement.params = {.host = 1};
+        job.placement.activations = Place::host;
         expect_same(as_threads(job), expected, job);
       }
     expect_the_same_from_files(first, expected);
@@ -205,27 +208,26 @@ class RanksOnGpus : public ::testing::Test {
   }
 
   void expect_the_same_from_files(const Job& first, const RunRecord& expected) const {
-    struct {
-      int stage;
-      const char *param, *optimizer, *activations;
-    } const placements[]{{0, "none", "nvme", "none"},
-                         {3, "nvme", "nvme", "nvme"},
-                         {3, "host=0.3,nvme=0.4", "host=0.3,nvme=0.4", "host"}};
-    for (const auto& [stage, param, optimizer, activations] : placements) {
+    constexpr Shares kFiles{.nvme = 1}, kBoth{.host = 0.3, .nvme = 0.4};
+    const std::pair<int, Placement> placements[]{
+        {0, {{}, kFiles}}, {3, {kFiles, kFiles, Place::nvme}}, {3, {kBoth, kBoth, Place::host}}};
+    for (const auto& [stage, placement] : placements) {
       Job job = first;
       job.stage = stage;
-      job.param = param;
-      job.optimizer = optimizer;
-      job.activations = activations;
+      job.placement = placement;
       const RunRecord got = as_threads(job);
       expect_same(got, expected, job);
       for (const auto& rank : got.ranks)
-        for (const auto& [kind, text] :
-             {std::pair("params", param), {"optimizer", optimizer}, {"activations", activations}})
-          for (const std::string tier : {"host", "nvme"})
-            EXPECT_EQ(rank.at("peak_bytes").at(tier).at(kind).template get<std::int64_t>() > 0,
-                      std::string(text).find(tier) != std::string::npos)
-                << kind << " in " << tier << ": " << job.text();
+        for (const Place place : {Place::host, Place::nvme}) {
+          const auto& peak = rank.at("peak_bytes").at(name_of(place));
+          const auto expect_some = [&](const char* kind, bool some) {
+            EXPECT_EQ(peak.at(kind).template get<std::int64_t>() > 0, some)
+                << kind << " in " << name_of(place) << ": " << job.text();
+          };
+          expect_some("params", placement.params.of(place) > 0);
+          expect_some("optimizer", placement.optimizer.of(place) > 0);
+          expect_some("activations", placement.activations == place);
+        }
     }
   }
 
@@ -278,7 +280,7 @@ TEST_F(RanksOnGpus, ThreeRanksGiveTheSameBitsAtEveryStage) {
 
 TEST_F(RanksOnGpus, ProcessesGiveTheBitsOfThreads) {
   for (const Job& job : {Job{.ranks = 2, .stage = 3, .dtype = DType::bf16}, Job{.ranks = 3, .stage = 1},
-                         Job{.ranks = 2, .stage = 2, .accumulation = 2, .optimizer = "host"}}) {
+                         Job{.ranks = 2, .stage = 2, .accumulation = 2, .placement = kOptimizerInHost}}) {
     const RunRecord processes = as_processes(job, "mpi");
     EXPECT_EQ(processes.comm, "mpi");
     expect_same(processes, as_threads(job), job);
@@ -317,9 +319,10 @@ TEST_F(RanksOnGpus, NcclAloneGivesTheBitsOfOneRank) {
 
 TEST_F(RanksOnGpus, NcclGivesTheBitsOfMpi) {
   if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
-  for (const Job& job : {Job{.ranks = 2}, Job{.ranks = 2, .stage = 1, .dtype = DType::bf16},
-                         Job{.ranks = 2, .stage = 3, .dtype = DType::bf16, .accumulation = 2, .param = "host"},
-                         Job{.ranks = 3, .stage = 2, .accumulation = 2, .optimizer = "host"}}) {
+  for (const Job& job :
+       {Job{.ranks = 2}, Job{.ranks = 2, .stage = 1, .dtype = DType::bf16},
+        Job{.ranks = 2, .stage = 3, .dtype = DType::bf16, .accumulation = 2, .placement = kParamsInHost},
+        Job{.ranks = 3, .stage = 2, .accumulation = 2, .placement = kOptimizerInHost}}) {
     const RunRecord nccl = as_processes(job, "nccl");
     EXPECT_EQ(nccl.comm, "nccl");
     expect_same(nccl, as_processes(job, "mpi"), job);
