@@ -69,7 +69,7 @@ StepResult Engine::step(double lr) {
   }
   for (const std::size_t u : always_there_) await(u);
 
-  collectives_.check();  // the control has come: so has all that the step waited for
+  collectives_.check();  // the control has come: so has all that it was computed from; the rest the next step checks
   const StepResult result{host_loss_, host_control_[0], host_control_[2] != 0, loss_scale_.value()};
   if (result.skipped) {
     if (steps_in_backward())

@@ -11,6 +11,7 @@ CudaStream::CudaStream(int device) : Stream(Backend::cuda), device_(device) {
   if (device < 0 || device >= devices)
     throw Error("GPU {}: this machine has {} that CUDA can use; see nvidia-smi, or compute on the CPU", device,
                 devices);
+  (void)cuda_memory(device);  // throws where there is no room for a program at all
   make_current();
   cudaStream_t stream = nullptr;
   cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
