@@ -23,7 +23,7 @@
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/comm/throttled/throttled_communicator.h"
 #include "zeepo/model/initial_weights.h"
-#include "zeepo/zero/engine.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -44,7 +44,7 @@ struct Timing {
   double compute() const { return forward + backward + step; }
 };
 
-Timing time_step(Engine& engine, Subject& subject) {
+Timing time_step(ModelEngine& engine, Subject& subject) {
   Timing timing;
   const auto start = Clock::now();
   const CommBytes sent = engine.sent();
@@ -87,7 +87,7 @@ Timing measure(const Setting& setting) {
     Session session({.threads = 1, .device_bytes = std::int64_t{1} << 30, .ranks_on_node = kRanks},
                     slow ? static_cast<Communicator&>(*slow) : fast);
     S subject;
-    Engine engine(subject.model(), session.communicator(),
+    ModelEngine engine(subject.model(), session.communicator(),
                   {.stage = setting.stage, .prefetch_bytes = setting.prefetch_bytes});
     engine.load(random_weights(1));
     for (int i = -kWarmSteps; i < setting.steps; ++i) {

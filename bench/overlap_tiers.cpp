@@ -22,7 +22,7 @@
 
 #include "bench/overlap_subjects.h"
 #include "zeepo/model/initial_weights.h"
-#include "zeepo/zero/engine.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -90,7 +90,7 @@ struct Timing {
 
 class Laps {
  public:
-  Laps(const Engine& engine, LowerTiers& lower) : engine_(engine), lower_(lower) { (void)next(); }
+  Laps(const ModelEngine& engine, LowerTiers& lower) : engine_(engine), lower_(lower) { (void)next(); }
   // Since the last one.
   Half next() {
     const auto now = Clock::now();
@@ -105,14 +105,14 @@ class Laps {
   }
 
  private:
-  const Engine& engine_;
+  const ModelEngine& engine_;
   LowerTiers& lower_;
   Clock::time_point at_;
   Stalls stalls_;
   LinkBytes carried_;
 };
 
-Timing time_step(Engine& engine, LowerTiers& lower, Subject& subject) {
+Timing time_step(ModelEngine& engine, LowerTiers& lower, Subject& subject) {
   Timing timing;
   const auto start = Clock::now();
   Laps laps(engine, lower);
@@ -138,7 +138,7 @@ Timing measure(const Setting& setting, const std::filesystem::path& directory, d
   (setting.slow == Place::nvme ? lower.nvme_bytes_per_second : lower.link_bytes_per_second) = bytes_per_second;
   Session session({.threads = 1, .device_bytes = std::int64_t{1} << 30, .lower = lower});
   S subject;
-  Engine engine(subject.model(), session.communicator(),
+  ModelEngine engine(subject.model(), session.communicator(),
                 {.stage = 3,
                  .prefetch_bytes = S::kPrefetchBytes,
                  .placement = setting.placement,

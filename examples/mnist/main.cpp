@@ -21,8 +21,8 @@ void run(const char* directory, const mnist::TrainingOptions& options) {
   const mnist::Digits training(directory, "train"), test(directory, "t10k");
   zeepo::Session session({});
   mnist::Cnn model;
-  zeepo::Engine engine(model, session.communicator(), mnist::engine_options());
-  fmt::print("{} parameters, {} digits to learn from\n", engine.parameter_count(), training.count());
+  zeepo::ModelEngine engine(model, session.communicator(), mnist::engine_options());
+  fmt::print("{} parameters, {} digits to learn from\n", parameter_count(engine.units()), training.count());
   mnist::train(engine, model, training, options, [](std::int64_t epoch, double loss) {
     fmt::print("epoch {}  loss {:.4f}\n", epoch, loss);
     std::fflush(stdout);

@@ -8,7 +8,7 @@ EngineOptions engine_options() {
   return {.optimizer = {.type = OptimizerType::sgd, .momentum = 0.9f, .weight_decay = 0}, .clip = 0};
 }
 
-void train(Engine& engine, Module& model, const Digits& digits, const TrainingOptions& options,
+void train(ModelEngine& engine, Module& model, const Digits& digits, const TrainingOptions& options,
            const std::function<void(std::int64_t epoch, double loss)>& after_epoch) {
   engine.load(random_weights(options.seed));
   const std::int64_t batch_size = std::min(options.batch, digits.count()), steps = digits.count() / batch_size;

@@ -13,7 +13,7 @@ struct TrainingOptions {
 
 // Trains the model's fresh weights in `engine`, which must have been made for it. `after_epoch` gets the epoch, from 1,
 // and its mean loss.
-void train(Engine& engine, Module& model, const Digits& digits, const TrainingOptions& options,
+void train(ModelEngine& engine, Module& model, const Digits& digits, const TrainingOptions& options,
            const std::function<void(std::int64_t epoch, double loss)>& after_epoch);
 
 // The share of digits that the model recognises, 0 to 1.

@@ -28,6 +28,6 @@
 #include "zeepo/ops/softmax.h"
 #include "zeepo/optim/optimizer.h"
 #include "zeepo/optim/schedule.h"
-#include "zeepo/zero/engine.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/zero/rank_report.h"
 #include "zeepo/zero/session.h"

@@ -26,7 +26,7 @@ Record train_on(const Digits& digits, int ranks, int stage, DType dtype) {
     EngineOptions options = engine_options();
     options.stage = stage;
     options.dtype = dtype;
-    Engine engine(model, communicator, options);
+    ModelEngine engine(model, communicator, options);
     engine.load(random_weights(1));
     Record& record = records[static_cast<std::size_t>(communicator.rank())];
     const std::int64_t rows = 12 / ranks;

@@ -25,7 +25,7 @@ TEST_F(Mnist, LearnsToReadDrawnDigits) {
 
   Session session({.threads = 2});
   Cnn model;
-  Engine engine(model, session.communicator(), engine_options());
+  ModelEngine engine(model, session.communicator(), engine_options());
   std::vector<double> losses;
   train(engine, model, training, {.batch = 32, .epochs = 6}, [&](std::int64_t epoch, double loss) {
     EXPECT_EQ(epoch, static_cast<std::int64_t>(losses.size()) + 1);
@@ -42,7 +42,7 @@ TEST_F(Mnist, TheSameSeedGivesTheSameWeights) {
   const auto hash = [&](int threads) {
     Session session({.threads = threads});
     Cnn model;
-    Engine engine(model, session.communicator(), engine_options());
+    ModelEngine engine(model, session.communicator(), engine_options());
     train(engine, model, training, {.batch = 20, .epochs = 1}, [](std::int64_t, double) {});
     return engine.weights_hash();
   };

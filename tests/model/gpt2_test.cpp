@@ -28,7 +28,7 @@ TEST(Gpt2, ProjectionsToTheResidualStreamStartSmaller) {
   const Gpt2 model(config);
   for (const auto& slice : slices_of(model)) {
     if (!slice.name.ends_with("c_proj.weight")) continue;
-    EXPECT_FLOAT_EQ(slice.parameter->init().scale, 0.12f / std::sqrt(4.0f)) << slice.name;
+    EXPECT_FLOAT_EQ(slice.init.scale, 0.12f / std::sqrt(4.0f)) << slice.name;
   }
 }
 

@@ -17,7 +17,7 @@
 #include "zeepo/model/language_model.h"
 #include "zeepo/model/safetensors.h"
 #include "zeepo/model/weight_files.h"
-#include "zeepo/zero/engine.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -94,7 +94,7 @@ struct GoldenResult {
 };
 
 // One micro-step on rows [first_row, ...) of a step's batch.
-inline void golden_micro_step(Engine& engine, LanguageModel& model, const TokenFile& tokens, const Golden& golden,
+inline void golden_micro_step(ModelEngine& engine, LanguageModel& model, const TokenFile& tokens, const Golden& golden,
                               std::int64_t first_row, std::int64_t rows, std::uint64_t dropout_salt) {
   const std::int64_t length = golden.seq(), count = (tokens.tokens() - 1) / length;
   std::vector<std::int32_t> ids, targets, sample(static_cast<std::size_t>(length + 1));
@@ -127,7 +127,7 @@ inline ModelConfig with_dropout(ModelConfig config, float dropout) {
 inline GoldenResult train_golden(const Golden& golden, const GoldenRun& run = {}) {
   Session session({.threads = run.threads, .device_bytes = std::int64_t{1} << 28});
   const auto model = make_model(with_dropout(golden.config, run.dropout));
-  Engine engine(*model, session.communicator(), engine_options(golden, run));
+  ModelEngine engine(*model, session.communicator(), engine_options(golden, run));
   const WeightFiles files(golden.directory);
   engine.load(stored_weights(golden.config, engine.slices(), files));
   const TokenFile tokens(golden.directory / "tokens.bin", golden.config.vocab);

@@ -36,9 +36,8 @@ using TensorFunction = std::function<Tensor(std::span<const Tensor>)>;
 class LeafStore final : public Leaf::Store {
  public:
   Gradient::Target gradient_of(const Leaf& leaf) override {
-    auto& gradient = gradients_[&leaf];
-    gradient = Tensor(leaf.shape(), leaf.dtype());
-    return {gradient, Write::overwrite};
+    if (const auto found = gradients_.find(&leaf); found != gradients_.end()) return {found->second, Write::add};
+    return {gradients_[&leaf] = Tensor(leaf.shape(), leaf.dtype()), Write::overwrite};
   }
   bool has(const Leaf& leaf) const { return gradients_.contains(&leaf); }
   std::vector<float> of(const Leaf& leaf) const { return gradients_.at(&leaf).to_floats(); }

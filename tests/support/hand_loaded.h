@@ -6,14 +6,14 @@
 #include "tests/support/test_device.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/language_model.h"
-#include "zeepo/nn/weight_source.h"
+#include "zeepo/tensor/weight_source.h"
 
 namespace zeepo {
 
 inline std::vector<WeightSlice> slices_of(const Module& model) {
   std::vector<WeightSlice> slices;
   for (const auto& [prefix, parameter] : named_parameters(model))
-    for (const auto& slice : parameter->slices()) slices.push_back({prefix + slice.name, slice.shape, parameter});
+    for (const auto& slice : parameter->slices()) slices.push_back({prefix + slice.name, slice.shape, parameter->init()});
   return slices;
 }
 
@@ -23,7 +23,7 @@ inline void load_by_hand(const Module& model, const WeightSource& source) {
     std::size_t at = 0;
     for (const auto& slice : parameter->slices()) {
       const auto count = static_cast<std::size_t>(slice.elements);
-      source({prefix + slice.name, slice.shape, parameter}, slice.begin, std::span(values).subspan(at, count));
+      source({prefix + slice.name, slice.shape, parameter->init()}, slice.begin, std::span(values).subspan(at, count));
       at += count;
     }
     parameter->leaf().set_current(Tensor::from<float>(values, parameter->shape(), Kind::params));

@@ -93,7 +93,7 @@ TEST_P(EveryGolden, LogitsAreThoseOfPyTorch) {
 
   Session session({.threads = 2, .device_bytes = std::int64_t{1} << 28});
   const auto model = make_model(golden_.config);
-  Engine engine(*model, session.communicator(), {.use = Use::infer});
+  ModelEngine engine(*model, session.communicator(), {.use = Use::infer});
   const WeightFiles files(golden_.directory);
   engine.load(stored_weights(golden_.config, engine.slices(), files));
   const auto logits = model->logits(Tensor::from<std::int32_t>(ids, {entry.shape[0], entry.shape[1]})).to_floats();

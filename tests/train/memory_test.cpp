@@ -13,7 +13,7 @@ DryPlan plan(const Golden& golden, const GoldenRun& run) {
   Session session = Session::dry();
   const auto model = make_model(with_dropout(golden.config, run.dropout));
   {
-    Engine engine(*model, session.communicator(), engine_options(golden, run));
+    ModelEngine engine(*model, session.communicator(), engine_options(golden, run));
     const TokenFile tokens(golden.directory / "tokens.bin", golden.config.vocab);
     const std::int64_t rows = golden.batch() / run.accumulation;
     for (std::int64_t m = 0; m < run.accumulation; ++m)

@@ -30,7 +30,7 @@ class AutoPlacement : public testing::Test {
     options.micro_batch = 4;
     options.steps = 3;
     options.dtype = DType::bf16;
-    options.piece_elements = Engine::kPieceAlignment;
+    options.piece_elements = EngineOptions::kPieceAlignment;
     options.device_bytes = 256 * kMiB;
     options.host_bytes = 64 * kMiB;
     return options;
@@ -108,7 +108,7 @@ TEST_F(AutoPlacement, KeepsToTheBudgetsWithTheBitsOfTheResidentRun) {
 
 TEST_F(AutoPlacement, FillsTheDevice) {
   const std::int64_t all = train(options()).plan.at("device").at("arena_bytes");
-  constexpr std::int64_t kPieceBytes = 12 * Engine::kPieceAlignment;  // that leave together, of 16-bit states
+  constexpr std::int64_t kPieceBytes = 12 * EngineOptions::kPieceAlignment;  // that leave together, of 16-bit states
   for (const double part : {0.9, 0.75, 0.6}) {
     const TrainOptions small = chosen(static_cast<std::int64_t>(part * static_cast<double>(all)));
     const Trained run = train(small);

@@ -14,7 +14,7 @@
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/nn/layers.h"
 #include "zeepo/train/trainer.h"
-#include "zeepo/zero/unit.h"
+#include "zeepo/binding/model_units.h"
 
 namespace zeepo {
 namespace {

@@ -142,7 +142,7 @@ class TunedRuns : public testing::Test {
     options.prefetch_bytes = 1 << 20;
     options.placement = {Shares::all_in(Place::host), Shares::all_in(Place::nvme), Place::device};
     options.nvme_paths = {directory_.path()};
-    options.piece_elements = Engine::kPieceAlignment;
+    options.piece_elements = EngineOptions::kPieceAlignment;
     options.link_bytes_per_second = 400e6;
     options.nvme_bytes_per_second = 400e6;
     options.device_bytes = 64 << 20;

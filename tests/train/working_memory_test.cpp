@@ -12,7 +12,7 @@
 #include "zeepo/base/file.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/train/trainer.h"
-#include "zeepo/zero/unit.h"
+#include "zeepo/binding/model_units.h"
 
 namespace zeepo {
 namespace {

@@ -37,7 +37,7 @@ struct Outcome {
 Outcome train(Communicator& communicator, const EngineOptions& options, Throw where, std::int64_t broken) {
   Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
   Fragile model;
-  Engine engine(model, communicator, options);
+  ModelEngine engine(model, communicator, options);
   engine.load(fill_weights);
   Outcome outcome;
   const auto micro_step = [&](std::int64_t number, Throw at) {
@@ -85,7 +85,7 @@ TEST(AbandonedStep, LeavesNothingToTheNext) {
                                         .prefetch_bytes = prefetch_bytes,
                                         .accumulation = accumulation,
                                         .reduce = reduce,
-                                        .ops_add_gradients = stage % 2 == 1};
+                                        .sum_order = stage % 2 == 1 ? SumOrder::local : SumOrder::global};
             const Outcome smooth = train(ranks, options, Throw::no);
             for (const Throw where : {Throw::forward, Throw::backward})
               for (std::int64_t broken = 0; broken < accumulation; ++broken)
@@ -104,7 +104,7 @@ TEST(AbandonedInference, LeavesNoStaleParameters) {
     run(world, [&](Communicator& communicator) {
       Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
       Fragile model;
-      Engine engine(model, communicator, {.stage = 3});
+      ModelEngine engine(model, communicator, {.stage = 3});
       engine.load(fill_weights);
       for (int step = 0; step < 3; ++step) {
         const Rows rows(step * 3 + communicator.rank(), 1);

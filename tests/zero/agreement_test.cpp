@@ -91,7 +91,7 @@ TEST(FailingRank, EndsAllOthersInTheMiddleOfAPass) {
         const auto texts = errors_of(kRanks, [&](Communicator& communicator) {
           Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
           Failing model;
-          Engine engine(model, communicator, {.stage = stage});
+          ModelEngine engine(model, communicator, {.stage = stage});
           engine.load(fill_weights);
           for (int step = 0; step < 4; ++step) {
             if (step == 2 && communicator.rank() == failing) model.where = where;
@@ -121,7 +121,7 @@ TEST(FailingRank, ThatGoesAnotherWayIsAnErrorOnAll) {
       const auto texts = errors_of(3, [&](Communicator& communicator) {
         Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
         Branching model;
-        Engine engine(model, communicator, {.stage = stage, .prefetch_bytes = prefetch});
+        ModelEngine engine(model, communicator, {.stage = stage, .prefetch_bytes = prefetch});
         engine.load(fill_weights);
         for (int step = 0; step < 4; ++step) {
           const std::int64_t way = step == 2 && communicator.rank() == 1 ? 1 : 0;

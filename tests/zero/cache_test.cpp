@@ -36,7 +36,7 @@ class Caches : public testing::Test {
     EngineOptions options{.use = Use::infer, .prefetch_bytes = prefetch};
     options.placement.params.host = below;
     options.placement.cache = policy;
-    Engine engine(model, session.communicator(), options);
+    ModelEngine engine(model, session.communicator(), options);
     engine.load(fill_weights);
     std::vector<std::int64_t> bytes;
     const std::vector<float> x(Even::kWidth, 0.5f);
@@ -77,7 +77,7 @@ TEST_F(Caches, NewWeightsReplaceWhatIsCached) {
   EngineOptions options{.use = Use::infer};
   options.placement.params.host = 0.1;
   options.placement.cache = CachePolicy::lru;
-  Engine engine(model, session.communicator(), options);
+  ModelEngine engine(model, session.communicator(), options);
   const auto output = [&](float weight) {
     engine.load([=](const WeightSlice&, std::int64_t, std::span<float> out) { std::ranges::fill(out, weight); });
     std::vector<float> result;
@@ -90,37 +90,17 @@ TEST_F(Caches, NewWeightsReplaceWhatIsCached) {
   EXPECT_EQ(output(0.01f), first);
 }
 
-// A cache must not outlive the weights, whenever they are updated.
-TEST(CachedWeights, AreDroppedWhenADelayedUpdateIsFinishedEarly) {
-  for (const int ranks : {1, 2}) {
-    ShardedRun run{.ranks = ranks};
-    run.options = {.stage = 3, .prefetch_bytes = 1 << 20, .clip = 1};
-    run.options.delay_after = 0;
-    run.options.placement.params.host = 0.3;
-    run.device_bytes = 16 << 20;
-    run.lower = kLower;
-    run.infers = false;
-    run.steps = 5;  // with a look at the weights after each
-    const auto fixed = train_ranks<Plain>(run);
-    run.options.placement.cache = CachePolicy::lru;
-    expect_same_bits(train_ranks<Plain>(run), fixed, fmt::format("{} ranks", ranks));
-  }
-}
-
+// A cache must not outlive the weights.
 TEST(CachedWeights, AreDroppedWhenTheBackwardPassStepsThem) {
-  for (const bool delayed : {false, true}) {
     std::vector<float> seen;
     for (const CachePolicy policy : {CachePolicy::fixed, CachePolicy::lru}) {
       Session session({.threads = 1, .device_bytes = 16 << 20, .lower = kLower});
       Plain model;
-      EngineOptions options{.clip = delayed ? 1.0f : 0.0f};
-      if (delayed)
-        options.delay_after = 0;
-      else
-        options.step_phase = StepPhase::in_backward;
+      EngineOptions options{.clip = 0};
+      options.step_phase = StepPhase::in_backward;
       options.placement.params.host = 0.3;
       options.placement.cache = policy;
-      Engine engine(model, session.communicator(), options);
+      ModelEngine engine(model, session.communicator(), options);
       engine.load(fill_weights);
       for (int step = 0; step < 3; ++step) {
         engine.expect_rate(0.05);
@@ -129,8 +109,7 @@ TEST(CachedWeights, AreDroppedWhenTheBackwardPassStepsThem) {
         (void)engine.step(0.05);
       }
     }
-    EXPECT_EQ(seen[0], seen[1]) << delayed;
-  }
+    EXPECT_EQ(seen[0], seen[1]);
 }
 
 }  // namespace

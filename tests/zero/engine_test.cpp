@@ -1,4 +1,4 @@
-#include "zeepo/zero/engine.h"
+#include "zeepo/binding/model_engine.h"
 
 #include <cmath>
 #include <limits>
@@ -96,7 +96,7 @@ class NetRun {
     }
     return all;
   }
-  Engine& engine() { return *engine_; }
+  ModelEngine& engine() { return *engine_; }
   ArenaTier& memory() { return session_->memory(); }
 
   Net net;
@@ -111,7 +111,7 @@ class NetRun {
 
   std::shared_ptr<Session> session_;
   EngineOptions options_;
-  std::optional<Engine> engine_;
+  std::optional<ModelEngine> engine_;
 };
 
 const OptimizerOptions kPlainSgd{.type = OptimizerType::sgd, .momentum = 0, .weight_decay = 0};
@@ -190,7 +190,7 @@ TEST(Engine, AUnitUsedTwiceSumsBothGradients) {
   const auto gradient = [&](std::int64_t accumulation, bool differences) {
     const auto session = common_session();
     Twice model;
-    Engine engine(model, session->communicator(), {.optimizer = kPlainSgd, .accumulation = accumulation, .clip = 0});
+    ModelEngine engine(model, session->communicator(), {.optimizer = kPlainSgd, .accumulation = accumulation, .clip = 0});
     const auto loss = [&] {
       return cross_entropy(model(Tensor::from<float>(batch.x, {4, kIn})),
                            Tensor::from<std::int32_t>(batch.targets, {4}));
@@ -446,7 +446,7 @@ TEST(Engine, TwoParametersOfOneNameAreAnError) {
   };
   Session session({.threads = 1, .device_bytes = 1 << 20});
   Twice model;
-  EXPECT_TRUE(names(error_text([&] { Engine(model, session.communicator(), {}); }), "norm.weight"));
+  EXPECT_TRUE(names(error_text([&] { ModelEngine(model, session.communicator(), {}); }), "norm.weight"));
 }
 
 TEST(Engine, EvaluationGivesTheLossAndChangesNothing) {
@@ -467,7 +467,7 @@ TEST(Engine, WhenItIsGoneTheModelHasNoMemory) {
   Net net;
   Session session({.threads = 1, .device_bytes = 1 << 20});
   {
-    Engine engine(net, session.communicator(), {});
+    ModelEngine engine(net, session.communicator(), {});
     engine.load(fill_weights);
   }
   EXPECT_EQ(session.memory().current().total, 0);

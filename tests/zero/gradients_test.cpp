@@ -35,7 +35,7 @@ class Row : public Module {
 void train(Communicator& communicator, Row& model, const EngineOptions& options,
            const std::function<void(Engine&, int)>& before_step) {
   Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
-  Engine engine(model, communicator, options);
+  ModelEngine engine(model, communicator, options);
   engine.load(fill_weights);
   for (int step = 0; step < 3; ++step) {
     before_step(engine, step);
@@ -101,9 +101,9 @@ TEST(StageZero, CountsWhatItGathersWithItsOwnStep) {
   run(world, [&](Communicator& communicator) {
     Row model;
     CommBytes before;
-    train(communicator, model, {.stage = 0}, [&](Engine& engine, int step) {
+    train(communicator, model, {.stage = 0}, [&](ModelEngine& engine, int step) {
       std::int64_t half = 0;  // of all gradients: what one of two ranks sends
-      for (const auto& unit : engine.plan().units) half += 4 * shard_elements(unit.elements, 2, Unit::kAlignment);
+      for (const auto& unit : engine.units().units) half += 4 * shard_elements(unit.elements, 2, Unit::kAlignment);
       const CommBytes sent = engine.sent();
       const std::int64_t norms = 4 * kBlocks;  // one block a shard
       if (step > 0) {
@@ -123,7 +123,7 @@ TEST(StageZero, ReducesWithOneScratch) {
     for (const std::int64_t prefetch_bytes : {0, 1 << 20}) {
       Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
       Row model;
-      Engine engine(model, communicator, {.stage = 0, .prefetch_bytes = prefetch_bytes});
+      ModelEngine engine(model, communicator, {.stage = 0, .prefetch_bytes = prefetch_bytes});
       engine.load(fill_weights);
       session.restart_peaks();
       for (int step = 0; step < 2; ++step) {

@@ -31,7 +31,7 @@ class TrainingFaults : public testing::Test {
                    .prefetch_bytes = 1 << 20,
                    .accumulation = 2,
                    .placement = {Shares::all_in(Place::nvme), Shares::all_in(Place::nvme), Place::nvme},
-                   .piece_elements = Engine::kPieceAlignment,
+                   .piece_elements = EngineOptions::kPieceAlignment,
                    .pieces_under_way = 2,
                    .activation_checkpointing = true};
     run.rows = 8;

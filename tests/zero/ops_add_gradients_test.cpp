@@ -12,7 +12,7 @@ class OpsAddGradients : public testing::Test {
  protected:
   ShardedRun base(int ranks, DType dtype) const {
     ShardedRun run = clipped_run_in_tiers(ranks, dtype, 3, directory_.path());
-    run.options.ops_add_gradients = true;
+    run.options.sum_order = SumOrder::local;
     run.options.step_below_on = StepSide::device;
     run.steps = 4;
     return run;
@@ -20,7 +20,7 @@ class OpsAddGradients : public testing::Test {
   template <class Model>
   static void expect_near_sums_apart(ShardedRun run, const std::string& what) {
     const auto added = train_ranks<Model>(run);
-    run.options.ops_add_gradients = false;
+    run.options.sum_order = SumOrder::global;
     expect_near(added[0], train_ranks<Model>(run)[0], run.options.dtype == DType::f32 ? 1e-5 : 2e-2, what);
   }
 
@@ -102,7 +102,7 @@ TEST_F(OpsAddGradients, RoundsLessThanSumsApart) {
   ShardedRun run = base(1, DType::bf16);
   run.steps = 1;
   const double added = error_in<Wide>(run);
-  run.options.ops_add_gradients = false;
+  run.options.sum_order = SumOrder::global;
   EXPECT_LT(added, error_in<Wide>(run));
 }
 
@@ -110,16 +110,16 @@ TEST_F(OpsAddGradients, HoldsNoGradientsBesideTheirSums) {
   std::int64_t peaks[2] = {}, largest = 0;
   for (const bool adds : {false, true}) {
     ShardedRun run = base(1, DType::bf16);
-    run.options.ops_add_gradients = adds;
+    run.options.sum_order = adds ? SumOrder::local : SumOrder::global;
     Session session({.threads = 1, .device_bytes = run.device_bytes, .lower = run.lower});
     Wide model;
-    Engine engine(model, session.communicator(), run.options);
+    ModelEngine engine(model, session.communicator(), run.options);
     engine.load(fill_weights);
     session.restart_peaks();
     for (int m = 0; m < 3; ++m) engine.micro_step([&] { return loss_of(model, Rows(m, 1), DType::bf16, 0); });
     (void)engine.step(0.1);
     peaks[adds] = session.memory().peak()[Kind::working];
-    for (const auto& unit : engine.plan().units) largest = std::max(largest, unit.elements);
+    for (const auto& unit : engine.units().units) largest = std::max(largest, unit.elements);
   }
   EXPECT_LE(peaks[true], peaks[false] - largest * 2);
 }
@@ -127,7 +127,7 @@ TEST_F(OpsAddGradients, HoldsNoGradientsBesideTheirSums) {
 TEST_F(OpsAddGradients, LeavesSeveralRanksAlone) {
   ShardedRun run = base(2, DType::bf16);
   const auto with = train_ranks<Wide>(run);
-  run.options.ops_add_gradients = false;
+  run.options.sum_order = SumOrder::global;
   expect_same_bits(with, train_ranks<Wide>(run), "two ranks");
 }
 
@@ -135,7 +135,7 @@ TEST_F(OpsAddGradients, RefusesSumsBelowTheDevice) {
   ShardedRun run = base(1, DType::bf16);
   run.options.step_below_on = StepSide::host;
   run.options.placement.optimizer = {.host = 1};
-  EXPECT_TRUE(names(error_text([&] { train_ranks<Wide>(run); }), "add to sums of gradients", "let the device step"));
+  EXPECT_TRUE(names(error_text([&] { train_ranks<Wide>(run); }), "add to gradient sums", "let the device step"));
 }
 
 }  // namespace

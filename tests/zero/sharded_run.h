@@ -20,7 +20,7 @@
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/nn/layers.h"
 #include "zeepo/ops/activation.h"
-#include "zeepo/zero/engine.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -60,7 +60,7 @@ struct ShardedRun {
 inline ShardedRun run_in_tiers(int ranks, const EngineOptions& options, const std::filesystem::path& files) {
   ShardedRun run{.ranks = ranks};
   run.options = options;
-  run.options.piece_elements = Engine::kPieceAlignment;
+  run.options.piece_elements = EngineOptions::kPieceAlignment;
   run.options.pieces_under_way = 2;
   run.rows = 5;
   run.device_bytes = 64 << 20;
@@ -135,7 +135,7 @@ Tensor loss_of(Model& model, const Rows& rows, DType dtype, std::int64_t pass) {
   return model.loss(of_dtype(dtype, rows.x, {count, kIn}), Tensor::from<std::int32_t>(rows.targets, {count}), pass);
 }
 
-inline void read_all(Engine& engine, std::map<std::string, std::vector<float>>& weights) {
+inline void read_all(ModelEngine& engine, std::map<std::string, std::vector<float>>& weights) {
   for (const auto& slice : engine.slices()) {
     auto& values = weights[slice.name];
     values.resize(static_cast<std::size_t>(slice.shape.elements()));
@@ -147,7 +147,7 @@ template <class Model>
 ShardedResult train_rank(const ShardedRun& run, Communicator& communicator) {
   Session session({.threads = 1, .device_bytes = run.device_bytes, .lower = run.lower}, communicator);
   Model model;
-  Engine engine(model, communicator, run.options);
+  ModelEngine engine(model, communicator, run.options);
   engine.load(fill_weights);
   ShardedResult result;
   result.hashes.push_back(engine.weights_hash());

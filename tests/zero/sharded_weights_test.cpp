@@ -19,7 +19,7 @@ void expect_each_element_asked_for_once(int ranks, int stage) {
   run(world, [&](Communicator& communicator) {
     Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
     Model model;
-    Engine engine(model, communicator, {.stage = stage});
+    ModelEngine engine(model, communicator, {.stage = stage});
     engine.load([&](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
       const std::lock_guard lock(mutex);
       auto& counts = asked[slice.name];
@@ -29,7 +29,7 @@ void expect_each_element_asked_for_once(int ranks, int stage) {
       fill_weights(slice, begin, out);
     });
     std::int64_t own = 0;
-    for (const auto& unit : engine.plan().units) own += shard_elements(unit.elements, ranks, Unit::kAlignment);
+    for (const auto& unit : engine.units().units) own += shard_elements(unit.elements, ranks, Unit::kAlignment);
     EXPECT_LE(elements[static_cast<std::size_t>(communicator.rank())], own);
     const std::lock_guard lock(mutex);
     EXPECT_LE(asked.size(), engine.slices().size());
@@ -61,7 +61,7 @@ TEST(ShardedWeights, AreReadAndHashedAlikeFromEveryRank) {
         run(world, [&](Communicator& communicator) {
           Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
           Deep model;
-          Engine engine(model, communicator, {.dtype = dtype, .stage = stage});
+          ModelEngine engine(model, communicator, {.dtype = dtype, .stage = stage});
           engine.load(fill_weights);
           for (const auto& slice : engine.slices()) {
             const auto given = first_weights(slice);
@@ -91,8 +91,8 @@ TEST(ShardedWeights, CanBeLoadedAnewAfterAStep) {
           Wide model;
           EngineOptions options{.stage = stage, .optimizer = {.moments = moments}};
           options.placement.optimizer.host = below;
-          options.piece_elements = Engine::kPieceAlignment;
-          Engine engine(model, communicator, options);
+          options.piece_elements = EngineOptions::kPieceAlignment;
+          ModelEngine engine(model, communicator, options);
           const auto hashes = [&] {
             engine.load(fill_weights);
             std::vector<std::string> result{engine.weights_hash()};
@@ -121,7 +121,7 @@ class ManyNorms : public Module {
 TEST(ShardedWeights, AreNotLoadedInTheMiddleOfAStep) {
   Session session({.threads = 1, .device_bytes = 16 << 20});
   Wide model;
-  Engine engine(model, session.communicator(), {});
+  ModelEngine engine(model, session.communicator(), {});
   engine.load(fill_weights);
   engine.micro_step([&] { return loss_of(model, Rows(0, 2), DType::f32, 0); });
   EXPECT_TRUE(names(error_text([&] { engine.load(fill_weights); }), "1 of 1 micro-steps"));
@@ -137,7 +137,7 @@ TEST(ShardedWeights, InFilesAreReadOnce) {
   ManyNorms model;
   EngineOptions options{.use = Use::infer};
   options.placement.params.nvme = 1;
-  Engine engine(model, session.communicator(), options);
+  ModelEngine engine(model, session.communicator(), options);
   engine.load(fill_weights);
   const std::int64_t before = session.lower().carried().read;
   for (const auto& slice : engine.slices()) {
@@ -145,7 +145,7 @@ TEST(ShardedWeights, InFilesAreReadOnce) {
     engine.read(slice.name, 0, values);
     EXPECT_EQ(values, first_weights(slice)) << slice.name;
   }
-  const std::int64_t bytes = 4 * engine.plan().units[0].elements;
+  const std::int64_t bytes = 4 * engine.units().units[0].elements;
   EXPECT_EQ(session.lower().carried().read - before, SwapFile::round_up(bytes));
 }
 

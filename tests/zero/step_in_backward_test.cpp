@@ -83,7 +83,7 @@ struct Trained {
   }
   Session session;
   Wide model;
-  Engine engine;
+  ModelEngine engine;
 };
 
 TEST_F(StepInBackward, KeepsNoGradients) {
@@ -187,7 +187,7 @@ TEST_F(StepInBackward, RanksThatStepAllOfAUnitLeaveItTogether) {
     BrokenBias model;
     EngineOptions options{.stage = 0, .clip = 0};
     options.step_phase = StepPhase::in_backward;
-    Engine engine(model, communicator, options);
+    ModelEngine engine(model, communicator, options);
     engine.load([](const WeightSlice& slice, std::int64_t begin, std::span<float> values) {
       for (std::size_t i = 0; i < values.size(); ++i) {
         const bool early = static_cast<std::int64_t>(i) + begin < 4;
@@ -241,8 +241,8 @@ TEST_F(StepInBackward, RanksSeeTheSameWeightsAfterAPassThatThrew) {
     EngineOptions options{.stage = 1, .prefetch_bytes = 0, .clip = 0};
     options.step_phase = StepPhase::in_backward;
     options.placement.optimizer.host = 0.5;
-    options.piece_elements = Engine::kPieceAlignment;
-    Engine engine(model, communicator, options);
+    options.piece_elements = EngineOptions::kPieceAlignment;
+    ModelEngine engine(model, communicator, options);
     engine.load(fill_weights);
     engine.expect_rate(0.1);
     const auto loss = [&](bool breaks) {
@@ -289,19 +289,15 @@ TEST_F(StepInBackward, CountsAStepThatWasTakenWithAnotherRate) {
 
 // Between a pass that has stepped and step(), which tells of it.
 TEST_F(StepInBackward, WeightsMayBeUsedBeforeStepIsCalled) {
-  for (const bool delayed : {false, true})
     for (const int stage : {0, 1, 2, 3}) {
       EngineOptions options = base(2, DType::f32, 1).options;
       options.stage = stage;
-      if (delayed)
-        options.delay_after = 0;
-      else
-        options.step_phase = StepPhase::in_backward;
+      options.step_phase = StepPhase::in_backward;
       ThreadsWorld world(2);
       run(world, [&](Communicator& communicator) {
         Session session({.threads = 1, .device_bytes = 64 << 20}, communicator);
         Outside model;
-        Engine engine(model, communicator, options);
+        ModelEngine engine(model, communicator, options);
         engine.load(fill_weights);
         const auto loss = [&] { return loss_of(model, Rows(communicator.rank(), 3), DType::f32, 0); };
         for (int step = 0; step < 2; ++step) {
@@ -311,7 +307,7 @@ TEST_F(StepInBackward, WeightsMayBeUsedBeforeStepIsCalled) {
           engine.infer([&] { before = loss().item(); });
           (void)engine.step(0.1);
           engine.infer([&] { after = loss().item(); });
-          if (!delayed && stage > 0) {
+          if (stage > 0) {
             EXPECT_EQ(before, after) << "stage " << stage;
           }
         }

@@ -84,7 +84,7 @@ TEST_F(Tiers, BuffersOfFilesAreRegisteredWithTheKernel) {
   Session session({.threads = 1, .device_bytes = run.device_bytes, .lower = run.lower});
   EXPECT_TRUE(names(session.lower().description(), "1 file under"));
   Wide model;
-  const Engine engine(model, session.communicator(), run.options);
+  const ModelEngine engine(model, session.communicator(), run.options);
   const std::string text = session.lower().description();
   const bool uring = text.find("io_uring,") != std::string::npos;
   // Two pieces of the optimizer's state and four buffers of 256 KiB.
@@ -222,13 +222,13 @@ TEST_F(Tiers, NarrowMomentsTakeTheirBytesInEveryTier) {
       EngineOptions options = base(1, DType::bf16, 1).options;
       options.optimizer.moments = moments;
       options.placement = {Shares::all_in(place), Shares::all_in(place), Place::device};
-      Engine engine(model, session.communicator(), options);
+      ModelEngine engine(model, session.communicator(), options);
       engine.load(fill_weights);
       engine.micro_step([&] { return loss_of(model, Rows(0, 5), DType::bf16, 0); });
       (void)engine.step(0.1);
       engine.settle();
       const Tier& tier = place == Place::device ? session.memory() : session.lower().at(place);
-      const auto expected = bytes * static_cast<double>(engine.parameter_count());
+      const auto expected = bytes * static_cast<double>(parameter_count(engine.units()));
       const double rounding = place == Place::nvme ? 5.0 * SwapFile::kPageBytes : 0.01 * expected;
       EXPECT_NEAR(static_cast<double>(tier.peak()[Kind::optimizer]), expected, rounding)
           << name_of(place) << " " << static_cast<int>(moments);
@@ -249,9 +249,9 @@ TEST_F(Tiers, StatesAreCountedWhereTheyLive) {
   EngineOptions options = base(1, DType::bf16, 1).options;
   options.placement = {Shares::all_in(Place::host), Shares::all_in(Place::nvme), Place::host};
   {
-    Engine engine(model, session.communicator(), options);
+    ModelEngine engine(model, session.communicator(), options);
     engine.load(fill_weights);
-    const std::int64_t parameters = engine.parameter_count();
+    const std::int64_t parameters = parameter_count(engine.units());
     EXPECT_NEAR(session.lower().host().current()[Kind::params], 2 * parameters, 0.01 * 2 * parameters);
     EXPECT_NEAR(session.lower().nvme()->current()[Kind::optimizer], 10 * parameters, 0.01 * 10 * parameters);
     EXPECT_NEAR(session.lower().nvme()->current()[Kind::grads], 2 * parameters, 0.01 * 2 * parameters);
@@ -277,7 +277,7 @@ TEST_F(Tiers, TheStepRunsAUnitAheadOfTheForwardPass) {
   for (const Place place : {Place::host, Place::nvme}) {
     EngineOptions options = base(1, DType::bf16, 1).options;
     options.placement = {{}, Shares::all_in(place), Place::device};
-    Engine engine(model, session.communicator(), options);
+    ModelEngine engine(model, session.communicator(), options);
     engine.load(fill_weights);
     const auto micro_step = [&] { engine.micro_step([&] { return loss_of(model, Rows(0, 5), DType::bf16, 0); }); };
     micro_step();

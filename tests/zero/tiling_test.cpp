@@ -64,9 +64,9 @@ TEST(Tiles, AreUnitsWithinTheirBlock) {
   EXPECT_EQ(plan.units[4].name, "blocks.0.up tile 3");
   EXPECT_EQ(plan.units[5].name, "blocks.0.down tile 0");
   EXPECT_EQ(plan.units[9].name, "blocks.1.up tile 0");
-  const std::int64_t rows = plan.units[1].parameters[0].parameter->shape()[0];
+  const std::int64_t rows = plan.units[1].parameters[0].shape[0];
   EXPECT_EQ(rows, kHidden / 4);  // 37 rows: 9, 9, 9, 10
-  EXPECT_EQ(plan.units[4].parameters[0].parameter->shape(), (Shape{kHidden - 3 * rows, kIn}));
+  EXPECT_EQ(plan.units[4].parameters[0].shape, (Shape{kHidden - 3 * rows, kIn}));
   EXPECT_EQ(plan.visits[1].units, (std::vector<std::size_t>{0, 1}));
   EXPECT_EQ(plan.visits[1].around, std::optional<std::size_t>(0));
   // The head is outside of all units: its tiles are visited by themselves, its bias is always there.

@@ -1,4 +1,4 @@
-#include "zeepo/zero/unit.h"
+#include "zeepo/binding/model_units.h"
 
 #include "tests/support/errors.h"
 #include "zeepo/nn/layers.h"
@@ -52,11 +52,11 @@ TEST(UnitPlan, MarkedModulesAreUnitsAndWhatIsLeftIsOneMore) {
   const auto plan = plan_units(model);
   EXPECT_EQ(unit_names(plan), (std::vector<std::string>{"block", "wrapper.inner", "head", "rest"}));
   ASSERT_EQ(plan.units[1].parameters.size(), 4u);
-  EXPECT_EQ(plan.units[1].parameters[0].prefix, "wrapper.inner.up.");
+  EXPECT_EQ(plan.units[1].parameters[0].weights[0].slice.name, "wrapper.inner.up.weight");
   // Neither the table nor the scale is in a marked module.
   ASSERT_EQ(plan.units[3].parameters.size(), 2u);
-  EXPECT_EQ(plan.units[3].parameters[0].prefix + plan.units[3].parameters[0].parameter->name(), "scale");
-  EXPECT_EQ(plan.units[3].parameters[1].prefix, "table.");
+  EXPECT_EQ(plan.units[3].parameters[0].weights[0].slice.name, "scale");
+  EXPECT_EQ(plan.units[3].parameters[1].weights[0].slice.name, "table.weight");
 }
 
 TEST(UnitPlan, AVisitNeedsTheUnitsItBorrowsFrom) {
@@ -97,12 +97,12 @@ TEST(UnitPlan, EveryParameterIsInOneUnitAtAnAlignedPlace) {
   std::size_t count = 0;
   for (const auto& unit : plan.units) {
     std::int64_t end = 0;
-    for (const auto& [prefix, parameter, offset] : unit.parameters) {
+    for (const auto& parameter : unit.parameters) {
       ++count;
-      EXPECT_EQ(offset % Unit::kAlignment, 0);
-      EXPECT_GE(offset, end);
-      EXPECT_LT(offset - end, Unit::kAlignment);
-      end = offset + parameter->elements();
+      EXPECT_EQ(parameter.offset % Unit::kAlignment, 0);
+      EXPECT_GE(parameter.offset, end);
+      EXPECT_LT(parameter.offset - end, Unit::kAlignment);
+      end = parameter.extent().end;
     }
     EXPECT_GE(unit.elements, end);
     EXPECT_EQ(unit.elements % Unit::kAlignment, 0);

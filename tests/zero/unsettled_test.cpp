@@ -20,7 +20,7 @@ std::vector<Outcome> train(const ShardedRun& run, Settle settle) {
   zeepo::run(world, [&](Communicator& communicator) {
     Session session({.threads = 1, .device_bytes = run.device_bytes, .lower = run.lower}, communicator);
     Model model;
-    Engine engine(model, communicator, run.options);
+    ModelEngine engine(model, communicator, run.options);
     engine.load(fill_weights);
     Outcome& own = outcomes[static_cast<std::size_t>(communicator.rank())];
     for (int step = 0; step < run.steps; ++step) {
@@ -127,7 +127,7 @@ TEST(UnsettledSteps, OutliveAPassThatThrows) {
     run(world, [&](Communicator& communicator) {
       Session session({.threads = 1, .device_bytes = 16 << 20}, communicator);
       Wide model;
-      Engine engine(model, communicator, {.stage = stage});
+      ModelEngine engine(model, communicator, {.stage = stage});
       engine.load(fill_weights);
       const auto pass = [&](Throw at) {
         model.breaks = at == Throw::backward;
@@ -162,7 +162,7 @@ TEST(UnsettledSteps, AGradientThatIsNotFiniteLeavesTheWeightsOfTheStepBefore) {
     run(world, [&](Communicator& communicator) {
       Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
       Deep model;
-      Engine engine(model, communicator, {.stage = stage});
+      ModelEngine engine(model, communicator, {.stage = stage});
       engine.load(fill_weights);
       const auto pass = [&](float poison) {
         Rows rows(communicator.rank(), 2);

@@ -21,9 +21,10 @@ class WatchedCommunicator final : public Communicator {
     watch_("gather", label);
     inner_.all_gather(stream, shard, full, label);
   }
-  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) override {
+  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
+                      const SumInto& how) override {
     watch_("reduce", label);
-    inner_.reduce_scatter(stream, full, scratch, shard, label);
+    inner_.reduce_scatter(stream, full, scratch, shard, label, how);
   }
   void all_reduce(CpuStream& stream, View x, const Label& label) override { inner_.all_reduce(stream, x, label); }
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override {

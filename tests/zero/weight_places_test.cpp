@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/support/errors.h"
+#include "zeepo/binding/model_units.h"
 #include "zeepo/nn/layers.h"
 
 namespace zeepo {
@@ -34,15 +35,13 @@ TEST(WeightPlaces, AParameterAndItsNameAreAtOnePlace) {
   std::size_t weights = 0;
   for (std::size_t u = 0; u < plan.units.size(); ++u) {
     EXPECT_EQ(places.in_unit(u).size(), plan.units[u].parameters.size());
-    for (const auto& [prefix, parameter, offset] : plan.units[u].parameters) {
+    for (const auto& parameter : plan.units[u].parameters) {
       ++weights;
-      EXPECT_EQ(places.of(parameter->leaf()).unit, u);
-      EXPECT_EQ(places.of(parameter->leaf()).offset, offset);
-      const PlacedWeight& named = places.of(prefix + parameter->slices().front().name);
+      const PlacedWeight& named = places.of(parameter.weights.front().slice.name);
       ASSERT_EQ(named.places.size(), 1);
-      EXPECT_EQ(named.places[0].elements, parameter->elements());
+      EXPECT_EQ(named.places[0].elements, parameter.shape.elements());
       EXPECT_EQ(named.places[0].place.unit, u);
-      EXPECT_EQ(named.places[0].place.offset, offset);
+      EXPECT_EQ(named.places[0].place.offset, parameter.offset);
     }
   }
   EXPECT_EQ(weights, 4);

@@ -32,13 +32,8 @@ void Gradient::add(const Tensor& contribution) {
 }
 
 Gradient::Target Leaf::target() {
-  if (!written()) {
-    if (!store_) throw Error("gradient: a parameter of shape {} has no place for its gradient", shape_.str());
-    auto first = store_->gradient_of(*this);
-    value_ = first.tensor;
-    return first;
-  }
-  return {value_, Write::add};
+  if (!store_) throw Error("gradient: a parameter of shape {} has no place for its gradient", shape_.str());
+  return store_->gradient_of(*this);
 }
 
 void Leaf::add(const Tensor& contribution) {

@@ -43,22 +43,24 @@ inline Gradient::Target target_of(const std::shared_ptr<Gradient>& gradient) {
 }
 
 // The gradient of a parameter, and the parameter's value. The value may come and go between forward and backward pass
-// (a sharded parameter is gathered anew), so ops look it up here when they need it. Memory for the gradient is asked
-// for when the first op writes it.
+// (a sharded parameter is gathered anew), so ops look it up here when they need it. So does the memory for the gradient.
 class Leaf final : public Gradient {
  public:
-  // Gives the memory in which this parameter's gradient is summed, of its type or fp32, and how the first writer is to
-  // write it.
   class Store {
    public:
     virtual ~Store() = default;
+    // The memory in which this parameter's gradient is summed, of its type or fp32, and how this writer is to write it:
+    // asked by every op that has a part of the gradient.
     virtual Target gradient_of(const Leaf& leaf) = 0;
+    // The value as it is now; undefined while the parameter has no memory.
+    virtual Tensor value_of(const Leaf& leaf) const { return leaf.given_; }
   };
 
   Leaf(Shape shape, DType dtype) : Gradient(shape, dtype) {}
 
-  const Tensor& current() const { return current_; }
-  void set_current(Tensor value) { current_ = std::move(value); }
+  Tensor current() const { return store_ ? store_->value_of(*this) : given_; }
+  // The value where no store has it.
+  void set_current(Tensor value) { given_ = std::move(value); }
   const Shape& shape() const { return shape_; }
   void set_dtype(DType dtype) { dtype_ = dtype; }
   DType dtype() const { return dtype_; }
@@ -72,7 +74,7 @@ class Leaf final : public Gradient {
   void add(const Tensor& contribution) override;
 
  private:
-  Tensor current_;
+  Tensor given_;
   Store* store_ = nullptr;
   bool trainable_ = true;
 };

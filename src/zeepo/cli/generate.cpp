@@ -14,7 +14,7 @@
 #include "zeepo/infer/generator.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/safetensors_writer.h"
-#include "zeepo/zero/engine.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/zero/rank_report.h"
 
 namespace zeepo::cli {
@@ -62,7 +62,7 @@ std::optional<Tokenizer> load_tokenizer(const Options& options) {
   return std::nullopt;
 }
 
-void save_logits(const std::filesystem::path& path, Engine& engine, LanguageModel& model,
+void save_logits(const std::filesystem::path& path, ModelEngine& engine, LanguageModel& model,
                  const std::vector<std::int32_t>& prompt) {
   SafetensorsWriter file(path,
                          {{"logits", DType::f32, {static_cast<std::int64_t>(prompt.size()), model.config().vocab}}});
@@ -75,7 +75,7 @@ void plan_memory(LanguageModel& model, const Options& options, DType dtype, cons
                  Communicator& communicator, std::int64_t budget_bytes) {
   Session session = Session::dry(communicator);
   {
-    Engine engine(model, session.communicator(), {.use = Use::infer, .dtype = dtype});
+    ModelEngine engine(model, session.communicator(), {.use = Use::infer, .dtype = dtype});
     engine.load(random_weights(0));
     if (!options.logits.empty()) (void)prompt_logits(engine, model, prompt);
     GenerateOptions once = options.generate;
@@ -108,7 +108,7 @@ void run(Options options) {
   Session session({.backend = backend, .threads = options.threads, .device_bytes = budgets.device});
   plan_memory(*model, options, dtype, prompt, session.communicator(),
               static_cast<std::int64_t>(session.memory().budget_bytes()));
-  Engine engine(*model, session.communicator(), {.use = Use::infer, .dtype = dtype});
+  ModelEngine engine(*model, session.communicator(), {.use = Use::infer, .dtype = dtype});
   engine.load(stored_weights(config, engine.slices(), files));
   if (!options.logits.empty()) save_logits(options.logits, engine, *model, prompt);
 
@@ -144,7 +144,7 @@ void run(Options options) {
   fmt::print("{}\n", line.dump());
   const nlohmann::ordered_json summary{
       {"event", "summary"},
-      {"params", engine.parameter_count()},
+      {"params", parameter_count(engine.units())},
       {"world_size", session.communicator().size()},
       {"ranks", nlohmann::ordered_json::array({rank_report(session, engine.sent(), session.lower().carried())})}};
   fmt::print("{}\n", summary.dump());

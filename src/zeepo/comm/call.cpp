@@ -9,7 +9,7 @@ std::string describe(ConstView view) { return fmt::format("{} {}", name_of(view.
 
 Call make_call(Op op, ConstView whole, DType result, int root, const Label& label) {
   return {{op, static_cast<std::int32_t>(whole.dtype), static_cast<std::int32_t>(result), root,
-           static_cast<std::int64_t>(whole.bytes()), label.id},
+           static_cast<std::int64_t>(whole.bytes()), label.id, 0, 0},
           label.what};
 }
 
@@ -33,14 +33,21 @@ Call all_gather_call(int ranks, ConstView shard, ConstView full, const Label& la
   return make_call(Op::all_gather, full, full.dtype, 0, label);
 }
 
-Call reduce_scatter_call(int ranks, ConstView full, ConstView scratch, ConstView shard, const Label& label) {
+Call reduce_scatter_call(int ranks, ConstView full, ConstView scratch, ConstView shard, const Label& label,
+                         const SumInto& how) {
   if (!is_float(full.dtype) || !is_float(shard.dtype) || shard.elements() * ranks != full.elements())
     throw Error("reduce-scatter of {}: full {} and shard {}: must be fp32, bf16 or fp16, and full {} shards",
                 label.what, describe(full), describe(shard), ranks);
   if (scratch.bytes() != full.bytes())
     throw Error("reduce-scatter of {}: scratch of {} bytes: must have the {} of full", label.what, scratch.bytes(),
                 full.bytes());
-  return make_call(Op::reduce_scatter, full, shard.dtype, 0, label);
+  if (how.onto && (shard.dtype != DType::f32 || !is_float(how.rounded_to)))
+    throw Error("reduce-scatter of {}: onto {}, rounded to {}: sums go on in fp32, and are rounded to a float dtype",
+                label.what, describe(shard), name_of(how.rounded_to));
+  Call call = make_call(Op::reduce_scatter, full, shard.dtype, 0, label);
+  call.header.onto = how.onto ? 1 : 0;
+  call.header.rounded_to = static_cast<std::int32_t>(how.rounded_to);
+  return call;
 }
 
 Call all_reduce_call(ConstView x, const Label& label) {
@@ -59,6 +66,8 @@ std::string describe(const CallHeader& header, const std::string& what) {
   std::string text =
       fmt::format("{} of {} bytes of {}", name_of(header.op), header.bytes, name_of(static_cast<DType>(header.dtype)));
   if (header.result != header.dtype) text += fmt::format(" into {}", name_of(static_cast<DType>(header.result)));
+  if (header.onto != 0) text += " onto a sum";
+  if (header.rounded_to != 0) text += fmt::format(" rounded to {}", name_of(static_cast<DType>(header.rounded_to)));
   if (header.op == Op::broadcast) text += fmt::format(" from rank {}", header.root);
   return text + fmt::format(" for \"{}\" (id {})", what, header.id);
 }

@@ -20,6 +20,7 @@ struct CallHeader {
   std::int32_t root = 0;
   std::int64_t bytes = 0;  // all ranks' together, once
   std::int64_t id = 0;
+  std::int32_t onto = 0, rounded_to = 0;  // of a reduce-scatter: SumInto
 
   friend bool operator==(const CallHeader&, const CallHeader&) = default;
 };
@@ -30,7 +31,8 @@ struct Call {
 };
 
 Call all_gather_call(int ranks, ConstView shard, ConstView full, const Label& label);
-Call reduce_scatter_call(int ranks, ConstView full, ConstView scratch, ConstView shard, const Label& label);
+Call reduce_scatter_call(int ranks, ConstView full, ConstView scratch, ConstView shard, const Label& label,
+                         const SumInto& how = {});
 Call all_reduce_call(ConstView x, const Label& label);
 Call broadcast_call(int ranks, ConstView x, int root, const Label& label);
 

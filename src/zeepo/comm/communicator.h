@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "zeepo/base/dtype.h"
 #include "zeepo/device/stream.h"
 #include "zeepo/device/view.h"
 
@@ -33,6 +34,13 @@ struct Label {
   std::int64_t id = 0;  // the unit's number, or another that must be the same on all ranks
 };
 
+// How the ranks' parts become a shard of their sum, in fp32 and in rank order.
+struct SumInto {
+  bool onto = false;              // what the shard holds, which is fp32, comes before the first rank's part
+  DType rounded_to = DType::f32;  // the finished sum is rounded to this dtype, whatever the shard's
+  friend bool operator==(const SumInto&, const SumInto&) = default;
+};
+
 struct Call;               // call.h
 class DeviceCommunicator;  // device_communicator.h
 
@@ -46,8 +54,9 @@ class Communicator {
   // full = the ranks' shards one after another, all of one size. `shard` may be this rank's part of `full` itself.
   virtual void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) = 0;
   // shard = this rank's part of the sum of all ranks' `full`; shard may be of another float dtype, or this rank's part
-  // of `full` itself. `scratch` has the size of `full`; what it holds is lost.
-  virtual void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) = 0;
+  // of `full` itself where nothing is summed onto it. `scratch` has the size of `full`; what it holds is lost.
+  virtual void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
+                              const SumInto& how = {}) = 0;
   // x = the sum of all ranks' x; fp32, and small.
   virtual void all_reduce(CpuStream& stream, View x, const Label& label) = 0;
   // x of `root` on every rank.

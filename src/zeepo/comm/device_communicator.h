@@ -19,7 +19,7 @@ class DeviceCommunicator {
 
   [[nodiscard]] virtual Point all_gather(const Point& start, ConstView shard, View full, const Label& label) = 0;
   [[nodiscard]] virtual Point reduce_scatter(const Point& start, ConstView full, View scratch, View shard,
-                                             const Label& label) = 0;
+                                             const Label& label, const SumInto& how = {}) = 0;
   [[nodiscard]] virtual Point all_reduce(const Point& start, View x, const Label& label) = 0;
   [[nodiscard]] virtual Point broadcast(const Point& start, View x, int root, const Label& label) = 0;
   // Throws Error when a call that has returned a Point has failed since: what it should have brought is not there. Any

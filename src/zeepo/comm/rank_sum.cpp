@@ -10,17 +10,29 @@ namespace {
 constexpr std::int64_t kBlock = 1024;         // fp32 sums kept in the first cache while the ranks' values pass
 constexpr std::int64_t kGrain = 64 * kBlock;  // a task of the pool
 
+template <class T>
+void round_all(float* values, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) values[i] = to_float(from_float<T>(values[i]));
+}
+
 template <class In, class Out>
-void sum_range(std::span<const ConstView> parts, View sum, std::int64_t begin, std::int64_t end) {
+void sum_range(std::span<const ConstView> parts, View sum, const SumInto& how, std::int64_t begin, std::int64_t end) {
   float total[kBlock];
   for (std::int64_t at = begin; at < end; at += kBlock) {
     const std::int64_t n = std::min(kBlock, end - at);
-    const In* first = parts[0].as<In>() + at;
-    for (std::int64_t i = 0; i < n; ++i) total[i] = to_float(first[i]);
-    for (const ConstView& part : parts.subspan(1)) {
+    if (how.onto) {
+      const Out* held = sum.as<Out>() + at;
+      for (std::int64_t i = 0; i < n; ++i) total[i] = to_float(held[i]);
+    } else {  // not 0 + the first part: 0 + -0 would not be -0
+      const In* first = parts[0].as<In>() + at;
+      for (std::int64_t i = 0; i < n; ++i) total[i] = to_float(first[i]);
+    }
+    for (const ConstView& part : parts.subspan(how.onto ? 0 : 1)) {
       const In* values = part.as<In>() + at;
       for (std::int64_t i = 0; i < n; ++i) total[i] += to_float(values[i]);
     }
+    if (how.rounded_to == DType::bf16) round_all<bf16>(total, n);
+    if (how.rounded_to == DType::f16) round_all<f16>(total, n);
     Out* out = sum.as<Out>() + at;
     for (std::int64_t i = 0; i < n; ++i) out[i] = from_float<Out>(total[i]);
   }
@@ -45,11 +57,11 @@ V slice(V x, int part, int parts) {
 
 }  // namespace
 
-void sum_in_rank_order(CpuStream& stream, std::span<const ConstView> parts, View sum) {
+void sum_in_rank_order(CpuStream& stream, std::span<const ConstView> parts, View sum, const SumInto& how) {
   with_type(parts[0].dtype, [&]<class In>(In) {
     with_type(sum.dtype, [&]<class Out>(Out) {
       stream.pool().for_range(sum.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-        sum_range<In, Out>(parts, sum, begin, end);
+        sum_range<In, Out>(parts, sum, how, begin, end);
       });
     });
   });

@@ -29,7 +29,7 @@ void check_prompt(const ModelConfig& config, std::span<const std::int32_t> promp
                 prompt.size(), new_tokens, config.max_positions);
 }
 
-Generation generate(Engine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
+Generation generate(ModelEngine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
                     const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model.config(), prompt, options.max_new_tokens);
   const bool dry = Device::current().compute.dry();
@@ -54,7 +54,7 @@ Generation generate(Engine& engine, LanguageModel& model, DType dtype, std::span
   return result;
 }
 
-std::vector<float> prompt_logits(Engine& engine, LanguageModel& model, std::span<const std::int32_t> prompt) {
+std::vector<float> prompt_logits(ModelEngine& engine, LanguageModel& model, std::span<const std::int32_t> prompt) {
   check_prompt(model.config(), prompt, 0);
   std::vector<float> logits;
   engine.infer([&] { logits = model.logits(row(prompt)).to_floats(); });

@@ -7,7 +7,7 @@
 
 #include "zeepo/infer/sampling.h"
 #include "zeepo/model/language_model.h"
-#include "zeepo/zero/engine.h"
+#include "zeepo/binding/model_engine.h"
 
 namespace zeepo {
 
@@ -24,11 +24,11 @@ struct Generation {
 
 // `engine` is the model's, and its device is in scope. `on_token` sees each new token at once. Throws Error for an
 // empty prompt, ids outside the vocabulary, and more positions than the model has.
-Generation generate(Engine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
+Generation generate(ModelEngine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
                     const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token);
 
 // Logits of every position of the prompt.   (tokens, vocab), row by row
-std::vector<float> prompt_logits(Engine& engine, LanguageModel& model, std::span<const std::int32_t> prompt);
+std::vector<float> prompt_logits(ModelEngine& engine, LanguageModel& model, std::span<const std::int32_t> prompt);
 
 // Throws as generate() would, before any memory is taken.
 void check_prompt(const ModelConfig& config, std::span<const std::int32_t> prompt, std::int64_t new_tokens);

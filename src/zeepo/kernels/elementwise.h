@@ -16,6 +16,9 @@ void copy(CudaStream&, ConstView x, View y);
 // y = a + b; a and y are of one type, b of any.
 void add(CpuStream&, ConstView a, ConstView b, View y);
 void add(CudaStream&, ConstView a, ConstView b, View y);
+// y = a + b, rounded to b's type; a and y are fp32.
+void add_rounded(CpuStream&, ConstView a, ConstView b, View y);
+void add_rounded(CudaStream&, ConstView a, ConstView b, View y);
 // y = factor · x
 void scale(CpuStream&, ConstView x, float factor, View y);
 void scale(CudaStream&, ConstView x, float factor, View y);

@@ -11,7 +11,7 @@ WeightSource random_weights(std::uint64_t seed, ThreadPool* pool) {
   const RngKey run = mix(RngKey{seed}, "weights");
   return [run, pool](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
     const RngKey key = mix(run, slice.name);
-    const Init& init = slice.parameter->init();
+    const Init& init = slice.init;
     const auto fill = [&](std::int64_t from, std::int64_t to) {
       const auto part = out.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
       const auto first = static_cast<std::uint64_t>(begin + from);

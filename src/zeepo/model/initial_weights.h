@@ -4,7 +4,7 @@
 #include "zeepo/base/thread_pool.h"
 #include "zeepo/model/config.h"
 #include "zeepo/model/weight_files.h"
-#include "zeepo/nn/weight_source.h"
+#include "zeepo/tensor/weight_source.h"
 
 namespace zeepo {
 

@@ -8,19 +8,9 @@
 
 #include "zeepo/autograd/gradient.h"
 #include "zeepo/tensor/tensor.h"
+#include "zeepo/tensor/weight_source.h"
 
 namespace zeepo {
-
-// How a fresh parameter is filled. `scale` is the deviation of normal, the bound of uniform.
-struct Init {
-  enum class Kind { zeros, ones, normal, uniform } kind = Kind::zeros;
-  float scale = 0;
-
-  static Init zeros() { return {}; }
-  static Init ones() { return {Kind::ones, 0}; }
-  static Init normal(float deviation) { return {Kind::normal, deviation}; }
-  static Init uniform(float bound) { return {Kind::uniform, bound}; }
-};
 
 class Parameter {
  public:

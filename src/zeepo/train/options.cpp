@@ -41,8 +41,8 @@ StepPhase step_phase(const TrainOptions& options) {
                                                                                    : StepPhase::in_backward;
 }
 
-HostStepBar host_step_bar(const TrainOptions& options) {
-  return host_step_bar(options.delayed_update || step_phase(options) == StepPhase::in_backward,
+HostStepObstacle host_step_obstacle(const TrainOptions& options) {
+  return host_step_obstacle(step_phase(options),
                        options.placement.params, options.placement.optimizer);
 }
 
@@ -90,19 +90,19 @@ void check(const TrainOptions& options) {
   if (!(share >= 0 && share <= 1)) throw UsageError("train: --step-below {}: must be a share from 0 to 1", share);
   if (share == 0 || (share == 1 && options.backend != Backend::cuda)) return;
   const std::string named = share == 1 ? "host" : fmt::format("{}", share);
-  const HostStepBar bar = host_step_bar(options);
-  if (bar == HostStepBar::backward_pass)
+  const HostStepObstacle bar = host_step_obstacle(options);
+  if (bar == HostStepObstacle::backward_pass)
     throw UsageError(
         "train: --step-below {}: with {} the device steps inside the backward pass; leave it out, or use --step-below "
         "device",
         named, options.delayed_update ? "--delayed-update" : "--clip 0");
   if (options.choose.any()) return;  // of where states live
-  if (bar == HostStepBar::no_host_state)
+  if (bar == HostStepObstacle::no_host_state)
     throw UsageError(
         "train: --step-below {}: the host steps what is in its memory, and no optimizer state is: use "
         "--offload-optimizer host, or leave it out",
         named);
-  if (bar == HostStepBar::params_in_files)
+  if (bar == HostStepObstacle::params_in_files)
     throw UsageError(
         "train: --step-below {}: parameters in files are stepped by the device: use --offload-param host or none, or "
         "leave it out",

@@ -12,7 +12,7 @@
 #include "zeepo/ops/linear.h"
 #include "zeepo/optim/schedule.h"
 #include "zeepo/train/placement_search.h"
-#include "zeepo/zero/engine.h"
+#include "zeepo/zero/engine_options.h"
 
 namespace zeepo {
 
@@ -72,7 +72,7 @@ struct TrainOptions {
 StepPhase step_phase(const TrainOptions& options);
 
 // What keeps the host from stepping a part of the optimizer's state beside the device in this run.
-HostStepBar host_step_bar(const TrainOptions& options);
+HostStepObstacle host_step_obstacle(const TrainOptions& options);
 
 // Throws UsageError for a value out of range, naming the option.
 void check(const TrainOptions& options);

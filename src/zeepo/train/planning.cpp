@@ -50,9 +50,8 @@ Trainer::Plan Trainer::plan_memory() {
   // The third is as the second, unless what is cached goes on from one to the next.
   if (options.placement.cache == CachePolicy::fixed)
     options.accumulation = std::min<std::int64_t>(options.accumulation, 2);
-  if (options.delay_after) options.delay_after = 0;
   {
-    Engine engine(*model_, session.communicator(), options);
+    ModelEngine engine(*model_, session.communicator(), options);
     engine.load(random_weights(options_.seed));
     session.restart_peaks();
     const auto size = static_cast<std::size_t>(options_.micro_batch * options_.seq_len);
@@ -87,9 +86,9 @@ void Trainer::fill_device(Plan& plan) {
   if (options.step_below_on != StepSide::device || options.placement.optimizer.on_device()) return;
   const StateLayout layout{
       .dtype = options.dtype, .moments = state_count(options.optimizer), .moment_type = options.optimizer.moments};
-  std::size_t piece = StateSlots::whole_pages(layout.bytes(options.piece_elements));
+  std::size_t piece = whole_pages(layout.bytes(options.piece_elements));
   if (!options.placement.params.on_device())
-    piece += StateSlots::whole_pages(static_cast<std::size_t>(options.piece_elements) * size_of(options.dtype));
+    piece += whole_pages(static_cast<std::size_t>(options.piece_elements) * size_of(options.dtype));
   const std::int64_t room = budgets(plan)[0] - plan.bytes[0];
   const std::int64_t more = room / static_cast<std::int64_t>(piece);
   if (more <= 0) return;

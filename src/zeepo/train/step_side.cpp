@@ -13,7 +13,7 @@ namespace zeepo {
 bool Trainer::tunes_host_share() const {
   constexpr std::int64_t kLeastSteps = 12;  // with fewer, what is gained is less than what turning to it takes
   return room_to_probe_ && options_.tune.host_share && !options_.host_step_share && options_.backend == Backend::cuda &&
-         options_.steps >= kLeastSteps && host_step_bar(options_) == HostStepBar::none &&
+         options_.steps >= kLeastSteps && host_step_obstacle(options_) == HostStepObstacle::none &&
          !options_.placement.optimizer.in_files() && !options_.placement.params.in_files() &&
          step_work().through_device() > step_work().to_host();
 }
@@ -45,16 +45,16 @@ void Trainer::probe_steps() {
   if (const double most = balanced_share(*step_rates_, step_work()); most > 0) range_.host_shares.push_back(most);
 }
 
-void Trainer::propose_host_share(Tuner& tuner, const Engine& engine, double waited_seconds) const {
+void Trainer::propose_host_share(Tuner& tuner, const ModelEngine& engine, double waited_seconds) const {
   if (!step_rates_) return;
-  const double elements = static_cast<double>(engine.parameter_count()) * options_.placement.optimizer.host /
+  const double elements = static_cast<double>(parameter_count(engine.units())) * options_.placement.optimizer.host /
                           static_cast<double>(communicator_.size());
   tuner.propose_host_share(host_share(*step_rates_, step_work(), waited_seconds, elements));
 }
 
 nlohmann::ordered_json Trainer::step_below_json() const {
   const EngineOptions options = engine_options();
-  const double beside_device = host_step_bar(options_) == HostStepBar::none ? options.host_share : 0;
+  const double beside_device = host_step_obstacle(options_) == HostStepObstacle::none ? options.host_share : 0;
   nlohmann::ordered_json json{{"host_share", options.step_below_on == StepSide::host ? 1 : beside_device}};
   if (!step_rates_) return json;
   json["host_share_at_most"] = range_.host_shares.back();
@@ -73,7 +73,7 @@ std::string Trainer::step_below_text() const {
         "way between them, {:.2f}e9 weights/s stepped by the host meanwhile",
         100 * range_.host_shares.back(), format_size(std::llround(step_rates_->link_bytes_per_second)),
         step_rates_->host_elements_per_second / 1e9);
-  if (options.host_share > 0 && host_step_bar(options_) == HostStepBar::none)
+  if (options.host_share > 0 && host_step_obstacle(options_) == HostStepObstacle::none)
     return fmt::format("what lives below the device is stepped there, {:.0f}% of what is in host memory by the host",
                        100 * options.host_share);
   const char* when = options.step_phase == StepPhase::in_backward ? ", inside the backward pass"

@@ -61,7 +61,7 @@ std::int64_t staging_bytes(std::int64_t host_bytes) {
 // `asked` at most, where it is given, in whole multiples of what a piece may be.
 std::int64_t piece_elements(std::int64_t host_bytes, std::int64_t asked) {
   constexpr std::int64_t kBytesAnElement = 16;  // at most: gradient, weight and its remainder, two moments
-  const std::int64_t least = Engine::kPieceAlignment;
+  const std::int64_t least = EngineOptions::kPieceAlignment;
   std::int64_t most = EngineOptions{}.piece_elements;
   if (asked > 0) most = std::clamp(asked / least * least, least, most);
   if (host_bytes <= 0) return most;
@@ -175,7 +175,7 @@ EngineOptions Trainer::engine_options() const {
           .decay = options_.decay,
           .accumulation = options_.grad_accum,
           .reduce = options_.reduce,
-          .ops_add_gradients = options_.backend == Backend::cuda,
+          .sum_order = options_.backend == Backend::cuda ? SumOrder::local : SumOrder::global,
           .blocks_per_unit = options_.blocks_per_unit,
           .placement = options_.placement,
           .step_below_on = on_host ? StepSide::host : StepSide::device,
@@ -186,7 +186,6 @@ EngineOptions Trainer::engine_options() const {
           .pieces_under_way = pieces_under_way_,
           .clip = options_.clip,
           .step_phase = step_phase(options_),
-          .delay_after = options_.delayed_update ? std::optional(options_.delay_after) : std::nullopt,
           .activation_checkpointing = options_.activation_checkpointing,
           .loss_scale = options_.loss_scale};
 }
@@ -242,7 +241,7 @@ void Trainer::run() {
 
 void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, TraceFile* traced) {
   Timeline* timeline = traced ? &traced->timeline() : nullptr;
-  Engine engine(*model_, session.communicator(), engine_options());
+  ModelEngine engine(*model_, session.communicator(), engine_options());
   engine.load(files ? stored_weights(config_, engine.slices(), *files) : random_weights(options_.seed, session.pool()));
   session.restart_peaks();
   describe_tiers(session);
@@ -283,7 +282,7 @@ void Trainer::train(Session& session, const WeightFiles* files, EventLog& log, T
 }
 
 // All ranks are told the same and turn the same knobs.
-void Trainer::tune(Engine& engine, Tuner& tuner, const StepReport& report, Progress& progress, EventLog& log) const {
+void Trainer::tune(ModelEngine& engine, Tuner& tuner, const StepReport& report, Progress& progress, EventLog& log) const {
   const Stalls& stalls = report.stalls;
   std::array measured{static_cast<float>(stalls.gather + stalls.host + stalls.nvme), static_cast<float>(report.seconds),
                       static_cast<float>(stalls.host)};
@@ -321,7 +320,7 @@ Trainer::Batch Trainer::read_batch(std::int64_t step, std::int64_t micro_step) c
   return batch;
 }
 
-void Trainer::micro_step(Engine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step) {
+void Trainer::micro_step(ModelEngine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step) {
   const auto dropout_key = mix(mix(RngKey{options_.seed}, "dropout"), static_cast<std::uint64_t>(step));
   const auto draw = static_cast<std::uint64_t>(micro_step * communicator_.size() + communicator_.rank());
   RandomState::current() = {.key = mix(dropout_key, draw), .training = true};
@@ -332,7 +331,7 @@ void Trainer::micro_step(Engine& engine, const Batch& batch, std::int64_t step, 
   RandomState::current() = {};
 }
 
-StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
+StepReport Trainer::train_step(ModelEngine& engine, std::int64_t step) {
   const auto start = std::chrono::steady_clock::now();
   const Stalls stalled = engine.stalls();
   const double lr = learning_rate(options_.schedule, step, options_.steps);
@@ -343,7 +342,7 @@ StepReport Trainer::train_step(Engine& engine, std::int64_t step) {
 
   const std::int64_t tokens = tokens_per_step();
   const double rate = static_cast<double>(tokens) / elapsed.count();
-  const double flops_a_token = 6 * static_cast<double>(engine.parameter_count());
+  const double flops_a_token = 6 * static_cast<double>(parameter_count(engine.units()));
   return {step, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine.stalls() - stalled};
 }
 
@@ -387,7 +386,7 @@ void Trainer::describe_tiers(Session& session) const {
   if (const std::string numa = describe_numa(); !numa.empty()) fmt::print(stderr, "{}\n", numa);
 }
 
-void Trainer::summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const {
+void Trainer::summarise(ModelEngine& engine, Session& session, const StepReport& last, EventLog& log) const {
   engine.settle();
   auto ranks = nlohmann::ordered_json::array();
   for (const auto& text : gather_texts(communicator_, rank_report(session, last_step_sent_, last_step_carried_).dump()))
@@ -395,7 +394,7 @@ void Trainer::summarise(Engine& engine, Session& session, const StepReport& last
   const std::string hash = engine.weights_hash();
   log.write({{"event", "summary"},
              {"loss", last.result.loss},
-             {"params", engine.parameter_count()},
+             {"params", parameter_count(engine.units())},
              {"world_size", session.communicator().size()},
              {"weights_hash", hash},
              {"files", session.lower().description()},
@@ -407,7 +406,7 @@ void Trainer::summarise(Engine& engine, Session& session, const StepReport& last
       fmt::print(stderr, "{} memory used: {}\n", name_of(place), describe(session.peak(place)));
 }
 
-void Trainer::save(Engine& engine) const {
+void Trainer::save(ModelEngine& engine) const {
   const auto read = [&](const std::string& name, std::int64_t begin, std::span<float> out) {
     engine.read(name, begin, out);
   };

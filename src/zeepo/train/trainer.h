@@ -41,7 +41,7 @@ class Trainer {
   bool has_room_to_probe(const Plan& plan) const;
   StepWork step_work() const;
   void probe_steps();
-  void propose_host_share(Tuner& tuner, const Engine& engine, double waited_seconds) const;
+  void propose_host_share(Tuner& tuner, const ModelEngine& engine, double waited_seconds) const;
   nlohmann::ordered_json step_below_json() const;
   std::string step_below_text() const;
   LowerTiers::Options lower_options() const;
@@ -55,7 +55,7 @@ class Trainer {
   Plan choose_placement();
   // Levels that the budgets have room for; the plan is of all of them.
   void plan_tuning(Plan& plan);
-  void tune(Engine& engine, Tuner& tuner, const StepReport& report, Progress& progress, EventLog& log) const;
+  void tune(ModelEngine& engine, Tuner& tuner, const StepReport& report, Progress& progress, EventLog& log) const;
   PlaceBytes budgets_to_fill() const;
   Arrangement arrangement() const;
   Plan plan_of(const Arrangement& arrangement);
@@ -64,15 +64,15 @@ class Trainer {
   void fill_device(Plan& plan);
   void train(Session& session, const WeightFiles* files, EventLog& log, TraceFile* traced);
   Batch read_batch(std::int64_t step, std::int64_t micro_step) const;
-  void micro_step(Engine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step);
-  StepReport train_step(Engine& engine, std::int64_t step);
+  void micro_step(ModelEngine& engine, const Batch& batch, std::int64_t step, std::int64_t micro_step);
+  StepReport train_step(ModelEngine& engine, std::int64_t step);
   std::int64_t tokens_per_step() const;
   bool speaks() const { return communicator_.rank() == 0; }
   void check_ranks() const;
   void announce(const Plan& plan, const PlaceBytes& budgets, EventLog& log) const;
   void describe_tiers(Session& session) const;
-  void summarise(Engine& engine, Session& session, const StepReport& last, EventLog& log) const;
-  void save(Engine& engine) const;
+  void summarise(ModelEngine& engine, Session& session, const StepReport& last, EventLog& log) const;
+  void save(ModelEngine& engine) const;
 
   TrainOptions options_;
   Communicator& communicator_;

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "zeepo/zero/engine.h"
+#include "zeepo/zero/engine_options.h"
 
 namespace zeepo {
 

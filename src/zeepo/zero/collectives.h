@@ -39,10 +39,11 @@ class Collectives {
   int size() const { return communicator_.size(); }
   bool alone() const { return communicator_.alone(); }
 
-  // Starts when `after` is done.
+  // Both start when `after` is done.
   [[nodiscard]] Collecting all_gather(ConstView shard, View full, const Label& label,
                                       std::vector<Completion> after = {});
-  [[nodiscard]] Collecting reduce_scatter(ConstView full, View scratch, View shard, const Label& label);
+  [[nodiscard]] Collecting reduce_scatter(ConstView full, View scratch, View shard, const Label& label,
+                                          const SumInto& how = {}, std::vector<Completion> after = {});
   // These wait.
   void all_reduce(View x, const Label& label);
   void broadcast(View x, int root, const Label& label);

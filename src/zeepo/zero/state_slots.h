@@ -24,7 +24,7 @@ class StateSlots {
     About about = {};
     friend bool operator==(const Part&, const Part&) = default;
   };
-  static std::size_t whole_pages(std::size_t bytes) { return Arena::aligned(bytes, SwapTier::kPageBytes); }
+
 
   StateSlots(LowerTiers& tiers, StepSide side, std::size_t slot_bytes, int count);
   // Waits for what is on its way.

@@ -5,36 +5,44 @@
 
 namespace zeepo {
 
-// Where optimizer state below the device is stepped: by the host, gradients going down to it; or by the device, the
-// state coming up and going down again while gradients stay.
+// Who steps optimizer state that is offloaded: the host, to which gradients go down; or the device, to which the state
+// comes up and from which the state goes down again, while gradients stay.
 enum class StepSide { host, device };
 
 // When shards are stepped: after the last backward pass of a step, when the norm of all gradients is known; or inside
-// it, each as soon as its gradients are there, which then need not be kept. Inside nothing can be clipped or scaled.
-// Stage 0 on several ranks, whose gradients are kept for all ranks' sums, is stepped after it all the same.
+// the backward pass, each shard as soon as its gradients are reduced, which then need not be kept. Inside nothing can be
+// clipped or scaled. Stage 0 on several ranks keeps its gradients until all ranks have gathered them, and cannot step
+// inside.
 enum class StepPhase { after_backward, in_backward };
 
-// Of one piece: at once, as soon as the step may be taken; or later, in its turn among all that are, ahead of the next
-// use of its weights.
+// In which order the gradients of a step's micro-batches are summed. global: one after another by global number,
+// micro-step first, then rank, in fp32, and the finished sum rounded once to the training dtype: the same bits on any
+// number of ranks. local: the matrix products of a rank alone add to the fp32 sum themselves: faster, other rounding; on
+// several ranks it is the global order.
+enum class SumOrder { global, local };
+
+// Who steps one piece of state, and when: at once, as soon as the step may be taken; or deferred, ahead of the next use
+// of the piece's unit.
 enum class SteppedBy {
   device_at_once,
-  device_later,  // what lives below comes up for it
-  host_later,    // in host memory; what lives in files comes there for it
-  host_beside,   // in host memory, by the HostStepper, beside a device that steps the others
+  device_deferred,  // offloaded state comes up for the step
+  host_deferred,    // in host memory; state in files comes there for the step
+  host_beside,      // in host memory, by the HostStepper, beside a device that steps other pieces
 };
+inline bool is_deferred(SteppedBy by) { return by != SteppedBy::device_at_once; }
 
-// What keeps the host from stepping any part beside a device that steps what lives below it; the first of these.
-enum class HostStepBar {
+// What keeps the host from stepping any piece beside a device that steps offloaded state; the first of these.
+enum class HostStepObstacle {
   none,
-  backward_pass,    // steps in it, or delayed to the next one: gradients stay no longer than their step on the device
-  no_host_state,    // it steps what is in its own memory
-  params_in_files,  // and all weights are where it cannot reach them
+  backward_pass,    // steps in the backward pass: gradients stay on the device no longer than until their step
+  no_host_state,    // the host steps what is in host memory, and no optimizer state is
+  params_in_files,  // the host cannot reach the weights
 };
 
-inline HostStepBar host_step_bar(bool steps_with_backward_pass, const Shares& params, const Shares& optimizer) {
-  if (steps_with_backward_pass) return HostStepBar::backward_pass;
-  if (optimizer.host <= 0) return HostStepBar::no_host_state;
-  return params.nvme >= 1 ? HostStepBar::params_in_files : HostStepBar::none;
+inline HostStepObstacle host_step_obstacle(StepPhase phase, const Shares& params, const Shares& optimizer) {
+  if (phase == StepPhase::in_backward) return HostStepObstacle::backward_pass;
+  if (optimizer.host <= 0) return HostStepObstacle::no_host_state;
+  return params.nvme >= 1 ? HostStepObstacle::params_in_files : HostStepObstacle::none;
 }
 
 }  // namespace zeepo

@@ -1,19 +1,40 @@
-// Units: parameters that travel together, laid out one after another in one flat buffer.
+// Units: parameters that travel together, laid out one after another in one flat buffer; and the visits that need them.
+//
+// A front end (binding/) makes them from its model. The engine knows parameters by unit and index, and visits by
+// number.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "zeepo/nn/module.h"
+#include "zeepo/base/shape.h"
+#include "zeepo/base/timeline.h"
+#include "zeepo/comm/communicator.h"
+#include "zeepo/tensor/weight_source.h"
+#include "zeepo/zero/shard.h"
 
 namespace zeepo {
 
+// Elements [begin, begin + elements) of a named weight.
+struct UnitWeight {
+  WeightSlice slice;
+  std::int64_t begin, elements;
+};
+
 struct UnitParameter {
-  std::string prefix;
-  Parameter* parameter;
   std::int64_t offset;  // elements from the start of the unit
+  Shape shape;
+  bool trainable;
+  std::vector<UnitWeight> weights;  // one after another, all of the parameter
+
+  Extent extent() const { return {offset, offset + shape.elements()}; }
+};
+
+struct ParameterId {
+  std::size_t unit, index;
 };
 
 struct Unit {
@@ -26,9 +47,8 @@ struct Unit {
   std::int64_t elements = 0;  // padding included
 };
 
-// A module that is visited, and the units it needs while it runs: its own, and those it borrows parameters from.
+// A part of the model that runs, and the units it needs while it does: its own, and those it borrows parameters from.
 struct UnitVisit {
-  Module* module;
   std::vector<std::size_t> units;
   std::string name;
   std::optional<std::size_t> around = {};  // of a tile: the visit that its visits lie within
@@ -37,12 +57,13 @@ struct UnitVisit {
 struct UnitPlan {
   std::vector<Unit> units;  // in the order of the forward pass
   std::vector<UnitVisit> visits;
+
+  // "gradients of model.layers.3": of a collective, and of a span of the timeline, which borrows the unit's name.
+  Label label(std::string_view what, std::size_t unit) const;
+  About about(std::string_view what, std::size_t unit) const { return {what, units[unit].name}; }
 };
 
-// One unit for each module that is marked as one; where none is, for each child of the model; and one for each tile
-// within it (nn/layers.h), whose visits name the units of the module around it too, for that goes on. Parameters
-// outside of all of these make a last unit that no visit names: it is always there. Of modules that are alike and
-// follow one another (a model's blocks: those that can be checkpointed), `blocks_per_unit` share a unit.
-UnitPlan plan_units(Module& model, std::int64_t blocks_per_unit = 1);
+// Elements of all parameters, without padding.
+std::int64_t parameter_count(const UnitPlan& plan);
 
 }  // namespace zeepo

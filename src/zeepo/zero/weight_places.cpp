@@ -6,15 +6,13 @@ namespace zeepo {
 
 WeightPlaces::WeightPlaces(const UnitPlan& plan) : units_(plan.units.size()) {
   for (std::size_t u = 0; u < plan.units.size(); ++u)
-    for (const auto& [prefix, parameter, offset] : plan.units[u].parameters) {
-      leaves_[&parameter->leaf()] = {u, offset};
-      std::int64_t at = offset;
-      for (const auto& part : parameter->slices()) {
-        const WeightSlice slice{prefix + part.name, part.shape, parameter};
-        const SlicePlace place{part.begin, part.elements, {u, at}};
+    for (const auto& parameter : plan.units[u].parameters) {
+      std::int64_t at = parameter.offset;
+      for (const auto& [slice, begin, elements] : parameter.weights) {
+        const SlicePlace place{begin, elements, {u, at}};
         names_.try_emplace(slice.name, PlacedWeight{slice, {}}).first->second.places.push_back(place);
         units_[u].push_back({slice, place});
-        at += part.elements;
+        at += elements;
       }
     }
   for (const auto& [name, weight] : names_) {

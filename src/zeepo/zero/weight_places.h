@@ -1,6 +1,4 @@
-// Where in the units each weight lies, by parameter and by the names that files know.
-//
-// Made once from a plan, whose modules must outlive it.
+// Where in the units each weight lies, by the names that files know. Made once from a plan.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "zeepo/nn/weight_source.h"
 #include "zeepo/zero/unit.h"
 
 namespace zeepo {
@@ -39,14 +36,12 @@ class WeightPlaces {
   // Throws Error where the parameters of a name do not hold the whole weight, each element once.
   explicit WeightPlaces(const UnitPlan& plan);
 
-  const UnitPlace& of(const Leaf& leaf) const { return leaves_.at(&leaf); }
   // Throws Error where there is none.
   const PlacedWeight& of(const std::string& name) const;
   const std::vector<UnitSlice>& in_unit(std::size_t unit) const { return units_[unit]; }
   const std::map<std::string, PlacedWeight>& by_name() const { return names_; }
 
  private:
-  std::map<const Leaf*, UnitPlace> leaves_;
   std::map<std::string, PlacedWeight> names_;
   std::vector<std::vector<UnitSlice>> units_;
 };

@@ -23,9 +23,10 @@ class GpuMemory final : public Communicator {
     follow(device_.all_gather(point_of(compute_), own.view, whole.view, label));
     whole.back(full);
   }
-  void reduce_scatter(CpuStream&, ConstView full, View scratch, View shard, const Label& label) override {
+  void reduce_scatter(CpuStream&, ConstView full, View scratch, View shard, const Label& label,
+                      const SumInto& how) override {
     const Copy whole(compute_, full), own(compute_, shard, whole), other(compute_, scratch);
-    follow(device_.reduce_scatter(point_of(compute_), whole.view, other.view, own.view, label));
+    follow(device_.reduce_scatter(point_of(compute_), whole.view, other.view, own.view, label, how));
     own.back(shard);
   }
   void all_reduce(CpuStream&, View x, const Label& label) override {

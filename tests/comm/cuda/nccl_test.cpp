@@ -41,8 +41,9 @@ class Failing final : public Communicator {
   void all_gather(CpuStream& s, ConstView shard, View full, const Label& l) override {
     self_.all_gather(s, shard, full, l);
   }
-  void reduce_scatter(CpuStream& s, ConstView full, View scratch, View shard, const Label& l) override {
-    self_.reduce_scatter(s, full, scratch, shard, l);
+  void reduce_scatter(CpuStream& s, ConstView full, View scratch, View shard, const Label& l,
+                      const SumInto& how) override {
+    self_.reduce_scatter(s, full, scratch, shard, l, how);
   }
   void all_reduce(CpuStream& s, View x, const Label& l) override { self_.all_reduce(s, x, l); }
   void broadcast(CpuStream& s, View x, int root, const Label& l) override { self_.broadcast(s, x, root, l); }

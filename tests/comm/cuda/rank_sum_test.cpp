@@ -25,7 +25,7 @@ void check_sum(CudaStream& stream, int ranks, int own, std::int64_t n, DType dty
   const MemoryRange all = device_memory(stream, "device", parts.bytes.size()),
                     mine = device_memory(stream, "device", parts.bytes.size()),
                     out = device_memory(stream, "device", sum.bytes.size());
-  sum_in_rank_order(stream.handle(), up(parts, all), up(own_parts, mine), own, ranks, up(sum, out));
+  sum_in_rank_order(stream.handle(), {up(parts, all), up(own_parts, mine), own, ranks}, up(sum, out));
   copy_to_host(stream, out.data(), sum.bytes.data(), sum.bytes.size());
   stream.synchronize();
   expect_same(sum.view(), reference_sum(dtype, result, n, ranks, 0, n),
@@ -50,7 +50,7 @@ TEST(CudaRankSum, MayBeWhereAPartIs) {
   copy_to_device(stream, parts.bytes.data(), memory.data(), parts.bytes.size());
   const ConstView all{memory.data(), DType::bf16, {300}};
   const View sum{memory.data() + 200, DType::bf16, {100}};
-  sum_in_rank_order(stream.handle(), all, all, 1, 3, sum);
+  sum_in_rank_order(stream.handle(), {all, all, 1, 3}, sum);
   Values got(DType::bf16, 100);
   copy_to_host(stream, sum.data, got.bytes.data(), got.bytes.size());
   stream.synchronize();

@@ -12,8 +12,9 @@ class CpuThroughHost final : public DeviceCommunicator {
     ranks_.all_gather(stream_, shard, full, label);
     return {};
   }
-  Point reduce_scatter(const Point&, ConstView full, View scratch, View shard, const Label& label) override {
-    ranks_.reduce_scatter(stream_, full, scratch, shard, label);
+  Point reduce_scatter(const Point&, ConstView full, View scratch, View shard, const Label& label,
+                       const SumInto& how) override {
+    ranks_.reduce_scatter(stream_, full, scratch, shard, label, how);
     return {};
   }
   Point all_reduce(const Point&, View x, const Label& label) override {

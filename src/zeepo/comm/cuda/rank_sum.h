@@ -3,13 +3,19 @@
 
 #include <cuda_runtime_api.h>
 
+#include "zeepo/comm/communicator.h"
 #include "zeepo/device/view.h"
 
 namespace zeepo {
 
-// sum = part 0 + part 1 + ... of `ranks` equal parts, which lie one after another in `parts`; that of rank `own` is
-// taken from the same place of `own_parts` instead. sum may be of another float dtype, or the same memory as one of the
-// parts if it is of theirs.
-void sum_in_rank_order(cudaStream_t stream, ConstView parts, ConstView own_parts, int own, int ranks, View sum);
+// `ranks` equal parts, which lie one after another in `parts`; that of rank `own` is taken from the same place of
+// `own_parts` instead.
+struct RankParts {
+  ConstView parts, own_parts;
+  int own, ranks;
+};
+// sum = part 0 + part 1 + ...; sum may be of another float dtype, or the same memory as one of the parts if it is of
+// theirs and nothing is summed onto it.
+void sum_in_rank_order(cudaStream_t stream, const RankParts& parts, View sum, const SumInto& how = {});
 
 }  // namespace zeepo

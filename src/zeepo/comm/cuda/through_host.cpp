@@ -43,8 +43,9 @@ class CudaThroughHost final : public DeviceCommunicator {
     return {};
   }
 
-  Point reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label) override {
-    reduce_scatter_call(size_, full, scratch, shard, label);
+  Point reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label,
+                       const SumInto& how) override {
+    reduce_scatter_call(size_, full, scratch, shard, label, how);
     begin(start);
     const std::size_t whole = size_of(full.dtype) * static_cast<std::size_t>(size_);
     for_parts(shard.elements(), 2 * whole + size_of(shard.dtype), label, [&](const Part& part) {
@@ -53,7 +54,8 @@ class CudaThroughHost final : public DeviceCommunicator {
       const View received{staging_.data() + n * whole, full.dtype, host.shape};
       const View sum{staging_.data() + 2 * n * whole, shard.dtype, {part.elements()}};
       down_of_all(full, part, host);
-      ranks_.reduce_scatter(host_, host, received, sum, label);
+      if (how.onto) down(shard, part, sum);
+      ranks_.reduce_scatter(host_, host, received, sum, label, how);
       up_to(shard, part, sum);
     });
     return {};

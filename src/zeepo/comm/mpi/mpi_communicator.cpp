@@ -42,8 +42,9 @@ void MpiCommunicator::all_gather(CpuStream&, ConstView shard, View full, const L
   position_.leave();
 }
 
-void MpiCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) {
-  const Call call = reduce_scatter_call(size(), full, scratch, shard, label);
+void MpiCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
+                                     const SumInto& how) {
+  const Call call = reduce_scatter_call(size(), full, scratch, shard, label, how);
   enter(call);
   scratch = {scratch.data, full.dtype, full.shape};
   std::vector<ConstView> parts;
@@ -58,7 +59,7 @@ void MpiCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scr
     send(part_of(full, to, size()), to);
   }
   wait(Expect::data);
-  sum_in_rank_order(stream, parts, shard);
+  sum_in_rank_order(stream, parts, shard, how);
   position_.leave();
 }
 

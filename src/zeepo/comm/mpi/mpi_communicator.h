@@ -27,7 +27,8 @@ class MpiCommunicator final : public Communicator {
   int local_rank() const override { return world_.local_rank(); }
   int local_size() const override { return static_cast<int>(world_.local_ranks().size()); }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;
-  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) override;
+  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
+                      const SumInto& how = {}) override;
   void all_reduce(CpuStream& stream, View x, const Label& label) override;
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
   void agree(const Call& call) override;

@@ -22,8 +22,9 @@ class NcclCommunicator final : public Communicator {
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override {
     ranks_.all_gather(stream, shard, full, label);
   }
-  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) override {
-    ranks_.reduce_scatter(stream, full, scratch, shard, label);
+  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
+                      const SumInto& how = {}) override {
+    ranks_.reduce_scatter(stream, full, scratch, shard, label, how);
   }
   void all_reduce(CpuStream& stream, View x, const Label& label) override { ranks_.all_reduce(stream, x, label); }
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override {

@@ -89,8 +89,9 @@ Point NcclDevice::all_gather(const Point& start, ConstView shard, View full, con
   });
 }
 
-Point NcclDevice::reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label) {
-  const Call call = entered(reduce_scatter_call(size_, full, scratch, shard, label));
+Point NcclDevice::reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label,
+                                 const SumInto& how) {
+  const Call call = entered(reduce_scatter_call(size_, full, scratch, shard, label, how));
   scratch = {scratch.data, full.dtype, full.shape};
   return queue(reduce_, start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (shard.elements() == 0) return;
@@ -103,7 +104,7 @@ Point NcclDevice::reduce_scatter(const Point& start, ConstView full, View scratc
       nccl_check(ncclRecv(in.data, in.bytes(), ncclUint8, from, comm, stream));
     }
     nccl_check(ncclGroupEnd());
-    sum_in_rank_order(stream, scratch, full, rank_, size_, shard);
+    sum_in_rank_order(stream, {scratch, full, rank_, size_}, shard, how);
   });
 }
 
@@ -115,7 +116,7 @@ Point NcclDevice::all_reduce(const Point& start, View x, const Label& label) {
   return queue(gather_, start, call, [&](ncclComm_t comm, cudaStream_t stream) {
     if (x.elements() == 0) return;
     nccl_check(ncclAllGather(x.data, gathered_.data(), x.bytes(), ncclUint8, comm, stream));
-    sum_in_rank_order(stream, parts, parts, rank_, size_, x);
+    sum_in_rank_order(stream, {parts, parts, rank_, size_}, x);
   });
 }
 

@@ -28,7 +28,8 @@ class NcclDevice final : public DeviceCommunicator {
   ~NcclDevice() override;
 
   Point all_gather(const Point& start, ConstView shard, View full, const Label& label) override;
-  Point reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label) override;
+  Point reduce_scatter(const Point& start, ConstView full, View scratch, View shard, const Label& label,
+                       const SumInto& how = {}) override;
   Point all_reduce(const Point& start, View x, const Label& label) override;
   Point broadcast(const Point& start, View x, int root, const Label& label) override;
   void check() const override;

@@ -12,9 +12,10 @@ void SelfCommunicator::all_gather(CpuStream&, ConstView shard, View full, const 
   if (shard.data != full.data && full.bytes() > 0) std::memcpy(full.data, shard.data, full.bytes());
 }
 
-void SelfCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) {
-  reduce_scatter_call(1, full, scratch, shard, label);
-  if (shard.data != full.data) sum_in_rank_order(stream, {&full, 1}, shard);
+void SelfCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
+                                      const SumInto& how) {
+  reduce_scatter_call(1, full, scratch, shard, label, how);
+  if (shard.data != full.data) sum_in_rank_order(stream, {&full, 1}, shard, how);
 }
 
 void SelfCommunicator::all_reduce(CpuStream&, View x, const Label& label) { all_reduce_call(x, label); }

@@ -22,13 +22,13 @@ void ThreadsCommunicator::all_gather(CpuStream&, ConstView shard, View full, con
 }
 
 void ThreadsCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard,
-                                         const Label& label) {
-  const Call call = reduce_scatter_call(size_, full, scratch, shard, label);
+                                         const Label& label, const SumInto& how) {
+  const Call call = reduce_scatter_call(size_, full, scratch, shard, label, how);
   world_.meet(rank_, call, full, [&] {
     // Nobody else reads this rank's part of any `full`, so that the shard may be written there at once.
     std::vector<ConstView> parts;
     for (int rank = 0; rank < size_; ++rank) parts.push_back(part_of(world_.posted_view(rank), rank_, size_));
-    sum_in_rank_order(stream, parts, shard);
+    sum_in_rank_order(stream, parts, shard, how);
   });
 }
 

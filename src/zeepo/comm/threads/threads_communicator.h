@@ -16,7 +16,8 @@ class ThreadsCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;
-  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) override;
+  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
+                      const SumInto& how = {}) override;
   void all_reduce(CpuStream& stream, View x, const Label& label) override;
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
   void agree(const Call& call) override;

@@ -25,9 +25,9 @@ void ThrottledCommunicator::all_gather(CpuStream& stream, ConstView shard, View 
 }
 
 void ThrottledCommunicator::reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard,
-                                           const Label& label) {
+                                           const Label& label, const SumInto& how) {
   take_time(stream, label, sent_of(full.bytes(), size()),
-            [&] { inner_.reduce_scatter(stream, full, scratch, shard, label); });
+            [&] { inner_.reduce_scatter(stream, full, scratch, shard, label, how); });
 }
 
 void ThrottledCommunicator::all_reduce(CpuStream& stream, View x, const Label& label) {

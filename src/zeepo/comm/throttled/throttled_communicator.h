@@ -23,7 +23,8 @@ class ThrottledCommunicator final : public Communicator {
   int local_rank() const override { return inner_.local_rank(); }
   int local_size() const override { return inner_.local_size(); }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;
-  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label) override;
+  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
+                      const SumInto& how = {}) override;
   void all_reduce(CpuStream& stream, View x, const Label& label) override;
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
   void agree(const Call& call) override { inner_.agree(call); }

@@ -42,6 +42,20 @@ void add_range(ConstView a, ConstView b, View y, std::int64_t begin, std::int64_
   });
 }
 
+void add_rounded_range(ConstView a, ConstView b, View y, std::int64_t begin, std::int64_t end) {
+  with_float_type(b.dtype, [&](auto zero_of_type) HWY_ATTR {
+    using T = decltype(zero_of_type);
+    const auto* left = a.as<float>() + begin;
+    const auto* right = b.as<T>() + begin;
+    auto* out = y.as<float>() + begin;
+    HWY_ALIGN T rounded[hn::MaxLanes(hn::ScalableTag<float>())];
+    sweep(end - begin, [&](std::int64_t i, auto count) HWY_ATTR {
+      store(hn::Add(load(left + i, count), load(right + i, count)), rounded, count);
+      store(load(rounded, count), out + i, count);
+    });
+  });
+}
+
 void scale_range(ConstView x, float factor, View y, std::int64_t begin, std::int64_t end) {
   with_float_type(y.dtype, [&](auto zero_of_type) HWY_ATTR {
     using T = decltype(zero_of_type);
@@ -64,6 +78,7 @@ namespace {
 
 HWY_EXPORT(convert);
 HWY_EXPORT(add_range);
+HWY_EXPORT(add_rounded_range);
 HWY_EXPORT(scale_range);
 
 }  // namespace
@@ -96,6 +111,12 @@ void copy(CpuStream& stream, ConstView x, View y) {
 void add(CpuStream& stream, ConstView a, ConstView b, View y) {
   stream.pool().for_range(y.elements(), kElementwiseGrain, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(add_range)(a, b, y, begin, end);
+  });
+}
+
+void add_rounded(CpuStream& stream, ConstView a, ConstView b, View y) {
+  stream.pool().for_range(y.elements(), kElementwiseGrain, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(add_rounded_range)(a, b, y, begin, end);
   });
 }
 

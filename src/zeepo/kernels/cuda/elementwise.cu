@@ -15,6 +15,10 @@ struct Same {
 struct Sum {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
+template <class T>
+struct RoundedSum {
+  __device__ float operator()(float a, float b) const { return cuda::widen(cuda::narrow<T>(a + b)); }
+};
 struct Product {
   float factor;
   __device__ float operator()(float x) const { return factor * x; }
@@ -53,6 +57,13 @@ void add(CudaStream& stream, ConstView a, ConstView b, View y) {
       using T = decltype(one);
       cuda::map(stream, Sum{}, y.elements(), y.as<T>(), a.as<T>(), b.as<decltype(other)>());
     });
+  });
+}
+
+void add_rounded(CudaStream& stream, ConstView a, ConstView b, View y) {
+  cuda::with_float_type(b.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    cuda::map(stream, RoundedSum<T>{}, y.elements(), y.as<float>(), a.as<float>(), b.as<T>());
   });
 }
 

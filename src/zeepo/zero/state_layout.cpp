@@ -1,4 +1,4 @@
-#include "zeepo/zero/unit_state.h"
+#include "zeepo/zero/state_layout.h"
 
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
@@ -39,7 +39,7 @@ StateViews StateViews::part(std::int64_t begin, std::int64_t count) const {
   return result;
 }
 
-std::optional<DType> StateLayout::low() const {
+std::optional<DType> low_of(DType dtype) {
   if (dtype == DType::bf16) return DType::i16;
   if (dtype == DType::f16) return DType::f32;
   return std::nullopt;

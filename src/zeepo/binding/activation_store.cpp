@@ -1,4 +1,4 @@
-#include "zeepo/zero/activation_store.h"
+#include "zeepo/binding/activation_store.h"
 
 #include "zeepo/tensor/device.h"
 

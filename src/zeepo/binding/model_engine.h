@@ -1,0 +1,49 @@
+// An engine for a model made of Modules: the units come from the model, visits from its modules, gradients from its
+// tape.
+//
+// The engine attaches itself to the model and detaches when destroyed; it must outlive every tensor that the model
+// computes while it is attached. Another front end binds to zero/engine.h in the same way.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "zeepo/binding/activation_store.h"
+#include "zeepo/binding/model_units.h"
+#include "zeepo/zero/engine.h"
+
+namespace zeepo {
+
+class ModelEngine final : public Engine, private VisitHooks, private Leaf::Store {
+ public:
+  ModelEngine(Module& model, Communicator& communicator, const EngineOptions& options);
+  ~ModelEngine() override;
+
+  // Forward and backward pass of one micro-batch; its gradients are reduced into the shards. `loss` gives one element.
+  // When it throws, the step is abandoned: see Engine::abandon_pass.
+  void micro_step(const std::function<Tensor()>& loss);
+  // Runs f as one pass without a backward pass.
+  void infer(const std::function<void()>& f);
+
+ private:
+  ModelEngine(ModelUnits units, Communicator& communicator, const EngineOptions& options);
+
+  void before_forward(Module& module) override;
+  void after_forward(Module& module) override;
+  void before_backward(Module& module) override;
+  void after_backward(Module& module) override;
+  Gradient::Target gradient_of(const Leaf& leaf) override;
+  Tensor value_of(const Leaf& leaf) const override;
+
+  void train_pass(const std::function<Tensor()>& loss, float loss_gradient);
+
+  std::vector<Module*> modules_;               // of each visit
+  std::map<const Module*, std::size_t> visits_;
+  std::map<const Leaf*, ParameterId> leaves_;
+  std::vector<Parameter*> parameters_;
+  std::unique_ptr<ActivationStore> activations_;  // where activations are offloaded
+};
+
+}  // namespace zeepo

@@ -1,0 +1,38 @@
+#include "zeepo/zero/engine_options.h"
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+
+void check(const EngineOptions& options) {
+  if (options.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options.accumulation);
+  if (options.stage < 0 || options.stage > 3) throw Error("engine: stage {}: must be 0, 1, 2 or 3", options.stage);
+  if (options.use == Use::train) check(options.optimizer);
+  if (options.reduce == Reduce::last && options.stage > 1)
+    throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
+                options.stage);
+  const bool sums_on_device = options.step_below_on == StepSide::device || options.placement.optimizer.on_device();
+  if (options.sum_order == SumOrder::local && !sums_on_device)
+    throw Error(
+        "engine: sum order local: matrix products cannot add to gradient sums that are offloaded; let the device step "
+        "offloaded state, or use the global order");
+  if (options.piece_elements < 1 || options.piece_elements % EngineOptions::kPieceAlignment != 0)
+    throw Error("engine: pieces of {} elements: must be a multiple of {}", options.piece_elements,
+                EngineOptions::kPieceAlignment);
+  const bool in_backward = options.step_phase == StepPhase::in_backward;
+  if (in_backward && (options.clip > 0 || options.dtype == DType::f16))
+    throw Error("engine: clip {} in {}: steps in the backward pass cannot be clipped or scaled; step after it",
+                options.clip, name_of(options.dtype));
+  if (!(options.host_share >= 0 && options.host_share <= 1))
+    throw Error("engine: a share of {} stepped by the host: must be from 0 to 1", options.host_share);
+  if (options.host_share > 0 && options.host_pieces_under_way < 1)
+    throw Error("engine: a share of {} stepped by the host, with {} pieces under way: must be at least 1",
+                options.host_share, options.host_pieces_under_way);
+  if (options.host_share > 0 && in_backward)
+    throw Error("engine: a share of {} stepped by the host beside the device: not in a backward pass",
+                options.host_share);
+  if (options.pieces_under_way < 1)
+    throw Error("engine: {} pieces under way: must be at least 1", options.pieces_under_way);
+}
+
+}  // namespace zeepo

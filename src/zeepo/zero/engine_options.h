@@ -1,0 +1,89 @@
+// What an engine is asked to do, and what it tells of a step.
+#pragma once
+
+#include <cstdint>
+
+#include "zeepo/base/dtype.h"
+#include "zeepo/optim/optimizer.h"
+#include "zeepo/zero/loss_scale.h"
+#include "zeepo/zero/placement.h"
+#include "zeepo/zero/step_side.h"
+
+namespace zeepo {
+
+enum class Decay { all, matrices };  // matrices: only parameters of two or more dimensions
+enum class Use { train, infer };     // infer keeps the parameters alone
+
+// When gradients of several micro-steps are reduced over the ranks: each micro-step into the shard, the same at every
+// stage; or summed on each rank first, with less traffic, more memory and other rounding (stages 0 and 1).
+enum class Reduce { each, last };
+
+struct EngineOptions {
+  // Pieces are whole pages of files in every dtype, and whole blocks of the gradient norm.
+  static constexpr std::int64_t kPieceAlignment = 1 << 17;
+
+  Use use = Use::train;
+  DType dtype = DType::f32;  // of parameters, activations and gradients
+  // What is sharded over the ranks: 0 nothing, 1 the optimizer's state, 2 and the gradients, 3 and the parameters.
+  int stage = 0;
+  // Of gathered parameters ahead of their use; 0: nothing is prefetched, and no collective runs beside the compute.
+  std::int64_t prefetch_bytes = std::int64_t{256} << 20;
+  OptimizerOptions optimizer = {};
+  Decay decay = Decay::all;
+  std::int64_t accumulation = 1;  // micro-steps a step
+  Reduce reduce = Reduce::each;
+  // local: only where gradient sums stay on the device wherever the state lives, so that placements agree: with
+  // `step_below_on` device, or all optimizer state on the device. Not with Reduce::last.
+  SumOrder sum_order = SumOrder::global;
+  std::int64_t blocks_per_unit = 1;  // of the model's repeated blocks
+  Placement placement = {};          // of what is offloaded: in the tiers of the current Device
+  StepSide step_below_on = StepSide::host;
+  // Where the device steps offloaded state: the part of the state in host memory that the host steps instead, beside the
+  // device (HostStepper); and how many of these pieces have buffers. None: no part, at any time.
+  double host_share = 0;
+  int host_pieces_under_way = 0;
+  // Elements of offloaded optimizer state that are moved and stepped together, a multiple of kPieceAlignment; and how
+  // many such pieces have buffers: in host memory where the host steps state in files, in device memory where the
+  // device steps.
+  std::int64_t piece_elements = 1 << 22;
+  int pieces_under_way = 4;
+  float clip = 1.0f;  // 0 or less: no clipping
+  StepPhase step_phase = StepPhase::after_backward;
+  bool activation_checkpointing = false;  // offloaded activations are always checkpoints
+  LossScale::Options loss_scale = {};     // fp16 only
+};
+
+// Throws Error for options that are out of range or contradict each other.
+void check(const EngineOptions& options);
+
+// How far transfers run ahead. It changes when memory is used, and no bit of what is computed.
+struct Depths {
+  std::int64_t prefetch_bytes;
+  int pieces_under_way;
+  double host_share = 0;
+  friend bool operator==(const Depths&, const Depths&) = default;
+};
+
+struct StepResult {
+  float loss = 0;  // the mean over the step's micro-batches, before the update
+  float grad_norm = 0;
+  bool skipped = false;  // fp16 overflow: nothing was changed
+  float loss_scale = 1;  // that the step was computed with
+};
+
+// Seconds that the compute has waited: for collectives, for host memory and files, and for the host's steps.
+struct Stalls {
+  double gather = 0, host = 0, nvme = 0, step = 0;
+  friend Stalls operator-(const Stalls& a, const Stalls& b) {
+    return {a.gather - b.gather, a.host - b.host, a.nvme - b.nvme, a.step - b.step};
+  }
+};
+
+// One micro-step of a step.
+struct MicroStep {
+  std::int64_t number = 0, count = 1;
+  bool first() const { return number == 0; }
+  bool last() const { return number + 1 == count; }
+};
+
+}  // namespace zeepo

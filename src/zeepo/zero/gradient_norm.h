@@ -1,0 +1,66 @@
+// The norm of a step's gradients, the factor that clips them, the loss scale and the loss.
+//
+// Each unit's squares are summed when its gradients are complete, in blocks; finish() brings the ranks' blocks together
+// and leaves a StepControl in device memory, so that the step's kernels wait for no host. The host gets a copy, and the
+// loss, when it asks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "zeepo/device/copy_lane.h"
+#include "zeepo/device/memory.h"
+#include "zeepo/kernels/optimizer.h"
+#include "zeepo/tensor/tensor.h"
+#include "zeepo/zero/collectives.h"
+#include "zeepo/zero/state_plan.h"
+
+namespace zeepo {
+
+class GradientNorm {
+ public:
+  GradientNorm(const StatePlan& plan, Collectives& collectives);
+
+  // What the loss of one micro-batch counts in the step's mean.
+  float mean_factor() const { return mean_; }
+  // What a backward pass starts from.
+  float loss_gradient() const { return loss_scale_.value() * mean_; }
+  void add_loss(ConstView loss, const MicroStep& micro_step);
+  // This rank's part of the unit's gradients, which are complete.
+  void measure(std::size_t unit, const Tensor& gradients);
+  // Of one unit, for its step inside the backward pass: whether this rank's part is finite. Nothing is clipped.
+  void finish_unit(std::size_t unit);
+  // Of all units and ranks. The control and the loss go to the host, ahead of what the stream is given next.
+  void finish();
+  // Waits until the control and the loss are on the host.
+  const StepControl& take();
+
+  ConstView control() const { return control_.view(); }
+  ConstView unit_control(std::size_t unit) const { return unit_controls_.part(unit_at(unit), {kControlSize}).view(); }
+  StepControl unit_control_on_host(std::size_t unit) const;
+  const StepControl& on_host() const { return host_control_; }
+  float loss() const { return host_loss_; }
+
+  const LossScale& loss_scale() const { return loss_scale_; }
+  void update_loss_scale(bool overflowed) { loss_scale_.update(overflowed); }
+
+ private:
+  static constexpr std::int64_t kControlSize = sizeof(StepControl) / sizeof(float);
+  static std::int64_t unit_at(std::size_t unit) { return static_cast<std::int64_t>(unit) * kControlSize; }
+  Tensor own_blocks(std::size_t unit) const;
+
+  const StatePlan& plan_;
+  Collectives& collectives_;
+  float mean_;
+  LossScale loss_scale_;
+  std::vector<std::int64_t> first_block_;  // of each unit, among this rank's
+  Tensor loss_, blocks_, control_;
+  Tensor unit_controls_;  // a StepControl a unit, where units are stepped in the backward pass
+  // The last step's on the host, and the memory that they come through.
+  StepControl host_control_{};
+  float host_loss_ = 0;
+  MemoryRange control_memory_;
+  Point control_sent_;
+};
+
+}  // namespace zeepo

@@ -1,0 +1,182 @@
+#include "zeepo/zero/state_io.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+
+#include "zeepo/base/error.h"
+#include "zeepo/device/copy.h"
+#include "zeepo/kernels/elementwise.h"
+#include "zeepo/tensor/device.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::int64_t kElementsAtOnce = 1 << 20;  // on their way in or out
+
+// Cut at multiples of `size` from `origin` on.
+template <class F>
+void in_parts(const Extent& extent, std::int64_t origin, std::int64_t size, F&& f) {
+  for (std::int64_t begin = extent.begin; begin < extent.end;) {
+    const std::int64_t end = std::min(extent.end, origin + ((begin - origin) / size + 1) * size);
+    f(Extent{begin, end});
+    begin = end;
+  }
+}
+
+Stream& host_stream() {
+  const Device& device = Device::current();
+  return device.lower ? device.lower->host_stream() : device.compute;
+}
+
+}  // namespace
+
+StateIo::StateIo(const UnitPlan& units, const StatePlan& plan, StateStore& store, Collectives& collectives)
+    : names_(units), plan_(plan), store_(store), collectives_(collectives), places_(units) {}
+
+std::vector<WeightSlice> StateIo::slices() const {
+  std::vector<WeightSlice> result;
+  for (const auto& [name, weight] : places_.by_name()) result.push_back(weight.slice);
+  return result;
+}
+
+void StateIo::load(const WeightSource& source) {
+  store_.forget_windows();
+  if (!Device::current().compute.dry()) {
+    store_.clear_device_state();
+    for (std::size_t u = 0; u < plan_.units.size(); ++u) load_unit(u, source);
+  }
+  if (plan_.ranks.alone) return;
+  for (std::size_t u = 0; u < plan_.units.size(); ++u) share_whole(u);
+}
+
+// This rank's shard, in chunks that files can take.
+void StateIo::load_unit(std::size_t u, const WeightSource& source) {
+  const UnitStates& states = plan_.units[u];
+  const DType dtype = plan_.options.dtype;
+  in_parts(states.own, states.own.begin, plan_.options.piece_elements, [&](const Extent& chunk) {
+    const std::int64_t n = chunk.elements();
+    values_.resize(static_cast<std::size_t>(n));
+    const View values{values_.data(), DType::f32, {n}};
+    dispatch(host_stream(), [&](auto& s) { fill(s, values, 0.0f); });
+    host_stream().synchronize();
+    for (const auto& own : places_.in_unit(u)) {
+      const auto& [begin, elements, place] = own.place;
+      const std::int64_t first = begin - place.offset;  // of the weight, where the unit begins
+      in_parts(common({place.offset, place.offset + elements}, chunk), 0, kElementsAtOnce, [&](const Extent& part) {
+        source(own.slice, first + part.begin,
+               std::span(values_).subspan(static_cast<std::size_t>(part.begin - chunk.begin),
+                                          static_cast<std::size_t>(part.elements())));
+      });
+    }
+    const HostWindow window = store_.open_window(u, chunk, StateStore::Access::fresh);
+    View low = window.states.low;
+    if (const auto low_dtype = low_of(dtype); low_dtype && !low) {  // a trained weight is rounded in the same way
+      rest_.resize(static_cast<std::size_t>(n) * size_of(*low_dtype));
+      low = {rest_.data(), *low_dtype, {n}};
+    }
+    dispatch(host_stream(),
+             [&](auto& s) { low ? write_master(s, values, {window.param, low}) : copy(s, values, window.param); });
+    host_stream().synchronize();
+    store_.close_window(window);
+  });
+}
+
+// Where a rank keeps more than its shard, it gets the rest from the others.
+void StateIo::share_whole(std::size_t u) {
+  const UnitStates& states = plan_.units[u];
+  const auto gather = [&](ConstView own, View all) {
+    Collecting done = collectives_.all_gather(own, all, names_.label("first weights", u));
+    collectives_.wait(done);
+  };
+  if (states.params_whole) gather(store_.params(u).of(states.own).view(), store_.params(u).tensor.view());
+  if (!states.trained || states.stepped != states.whole || !states.pieces[0].layout.low()) return;
+  const View low = store_.open({u, 0}, SteppedBy::device_at_once).states.low;
+  gather(part_of(low, states.own.begin, states.own.elements()), low);
+}
+
+void StateIo::read(const std::string& name, std::int64_t begin, std::span<float> out) {
+  const PlacedWeight& weight = places_.of(name);
+  const Extent wanted{begin, begin + static_cast<std::int64_t>(out.size())};
+  for (const auto& [first, elements, place] : weight.places) {
+    const Extent part = common({first, first + elements}, wanted);
+    if (part.empty()) continue;
+    read_part({place.unit, place.offset + part.begin - first},
+              out.subspan(static_cast<std::size_t>(part.begin - begin), static_cast<std::size_t>(part.elements())));
+  }
+}
+
+// What is read at once lies in one piece of the optimizer's state.
+std::int64_t StateIo::read_elements() const { return std::gcd(kElementsAtOnce, plan_.options.piece_elements); }
+
+void StateIo::take_room_to_read() const {
+  if (plan_.ranks.alone) return;
+  std::int64_t longest = 0;
+  for (const auto& [name, weight] : places_.by_name())
+    for (const auto& place : weight.places) longest = std::max(longest, place.elements);
+  const Tensor room({std::min(longest, read_elements())}, DType::f32, Kind::working);
+}
+
+void StateIo::read_part(const UnitPlace& place, std::span<float> out) {
+  const bool dry = Device::current().compute.dry();
+  const std::int64_t shard = plan_.units[place.unit].own.elements();
+  const std::int64_t first = place.offset, last = first + static_cast<std::int64_t>(out.size());
+  for (int rank = 0; rank < plan_.ranks.size; ++rank) {
+    const Extent wanted = common({first, last}, {rank * shard, (rank + 1) * shard});
+    in_parts(wanted, rank * shard, read_elements(), [&](const Extent& part) {
+      const auto values =
+          out.subspan(static_cast<std::size_t>(part.begin - first), static_cast<std::size_t>(part.elements()));
+      if (rank == plan_.ranks.rank && !dry) read_own(place.unit, part, values);
+      if (plan_.ranks.alone) return;
+      const Tensor fp32({part.elements()}, DType::f32, Kind::working);
+      const View view = fp32.view();
+      if (rank == plan_.ranks.rank) launch([&](auto& s) { copy_to_device(s, values.data(), view.data, view.bytes()); });
+      Device::current().compute.synchronize();
+      collectives_.broadcast(view, rank, names_.label("weights", place.unit));
+      launch([&](auto& s) { copy_to_host(s, view.data, values.data(), view.bytes()); });
+      Device::current().compute.synchronize();
+      collectives_.check();
+    });
+  }
+}
+
+void StateIo::read_own(std::size_t u, const Extent& range, std::span<float> out) {
+  const HostWindow window = store_.open_window(u, range, StateStore::Access::read);
+  const View values{out.data(), DType::f32, {range.elements()}};
+  dispatch(host_stream(), [&](auto& s) {
+    window.states.low ? read_master(s, {window.param, window.states.low}, values) : copy(s, window.param, values);
+  });
+  host_stream().synchronize();
+}
+
+std::string StateIo::hash() {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
+  XXH3_128bits_reset(hash.get());
+  // One part is hashed while the next is read.
+  std::array<std::vector<float>, 2> parts;
+  std::array<Completion, 2> hashed;
+  std::size_t turn = 0;
+  Worker worker;
+  for (const auto& entry : places_.by_name()) {
+    const std::string& name = entry.first;
+    hashed[1 - turn].wait();
+    XXH3_128bits_update(hash.get(), name.data(), name.size());
+    in_parts({0, entry.second.slice.shape.elements()}, 0, kElementsAtOnce, [&](const Extent& part) {
+      auto& values = parts[turn];
+      hashed[turn].wait();
+      values.resize(static_cast<std::size_t>(part.elements()));
+      read(name, part.begin, values);
+      hashed[turn] = worker.run(
+          [&hash, &values] { XXH3_128bits_update(hash.get(), values.data(), values.size() * sizeof(float)); });
+      turn = 1 - turn;
+    });
+  }
+  hashed[1 - turn].wait();
+  const auto digest = XXH3_128bits_digest(hash.get());
+  return fmt::format("{:016x}{:016x}", digest.high64, digest.low64);
+}
+
+}  // namespace zeepo

@@ -1,0 +1,141 @@
+// Windows of the state store: a range of this rank's shard in host memory, wherever it lives.
+#include <algorithm>
+#include <cstring>
+
+#include "zeepo/device/copy.h"
+#include "zeepo/kernels/elementwise.h"
+#include "zeepo/tensor/device.h"
+#include "zeepo/zero/state_store.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::size_t kStateBuffer = 0, kParamBuffer = 1;
+
+void to_device(const View& from, const View& to) {
+  launch([&](auto& s) { copy_to_device(s, from.data, to.data, to.bytes()); });
+  Device::current().compute.synchronize();
+}
+
+// On all of the host's cores.
+void clear(Stream& host, std::byte* memory, std::size_t bytes) {
+  const auto words = static_cast<std::int64_t>(bytes / sizeof(float));
+  dispatch(host, [&](auto& s) { fill(s, View{memory, DType::f32, {words}}, 0.0f); });
+  std::memset(memory + bytes / sizeof(float) * sizeof(float), 0, bytes % sizeof(float));
+  host.synchronize();
+}
+
+}  // namespace
+
+// Weights in files are moved in chunks of as many elements as a piece has.
+Extent StateStore::param_chunk(std::size_t u, const Extent& range) const {
+  const Extent& own = plan_.units[u].own;
+  const std::int64_t size = plan_.options.piece_elements;
+  const std::int64_t begin = range.begin - (range.begin - own.begin) % size;
+  return {begin, std::min(begin + size, own.end)};
+}
+
+// A copy of device memory on the host.
+View StateStore::staged(std::size_t buffer, const View& device, Access access) {
+  auto& copy = host_copies_[buffer];
+  copy.resize(device.bytes());
+  if (access == Access::read) {
+    launch([&](auto& s) { copy_to_host(s, device.data, copy.data(), device.bytes()); });
+    Device::current().compute.synchronize();
+  }
+  return {copy.data(), device.dtype, device.shape};
+}
+
+// A part of a block in files in one of the buffers. What was last read stays: small weights side by side are read once.
+std::byte* StateStore::buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes,
+                                Access access) {
+  std::byte* const memory = window_buffers_[buffer].data();
+  const Buffered wanted{&block, offset, bytes};
+  if (access == Access::fresh) {
+    clear(lower_->host_stream(), memory, whole_pages(bytes));
+    buffered_[buffer] = {};
+  } else if (buffered_[buffer] != wanted) {
+    Completion done = lower_->read(block, offset, memory, bytes, {"weights"});
+    done.wait();
+    buffered_[buffer] = wanted;
+  }
+  return memory;
+}
+
+HostWindow StateStore::open_window(std::size_t u, const Extent& range, Access access) {
+  const UnitStates& states = plan_.units[u];
+  UnitMemory& unit = units_[u];
+  HostWindow window{.unit = u, .range = range, .param = {}, .states = {}};
+  const std::int64_t n = range.elements();
+  if (const auto i = states.piece_with(range)) {
+    const PiecePlan& plan = states.pieces[*i];
+    const PieceMemory& piece = unit.pieces[*i];
+    const std::size_t bytes = plan.layout.bytes(plan.extent.elements());
+    std::byte* memory = nullptr;
+    if (plan.place == Place::device)
+      memory = static_cast<std::byte*>(piece.device.view().data);
+    else if (plan.place == Place::nvme)
+      memory = buffered(kStateBuffer, piece.block, 0, bytes, access);
+    else
+      memory = piece.block.data();
+    if (plan.place == Place::host && access == Access::fresh) clear(lower_->host_stream(), memory, bytes);
+    window.states =
+        plan.layout.views(memory, plan.extent.elements()).part(range.begin - plan.extent.begin, n);
+    if (plan.place == Place::device) {
+      window.states.moments.clear();
+      if (window.states.low) window.states.low = staged(kStateBuffer, window.states.low, access);
+      // Both copies of the weights are alike: one window serves for both.
+      window.states.param = {};
+    }
+    if (window.states.param && access == Access::read) {
+      window.param = window.states.param;
+      return window;
+    }
+  }
+  const DType dtype = plan_.options.dtype;
+  const std::size_t offset = plan_.param_offset(u, range);
+  if (states.params_place == Place::device) {
+    window.param = staged(kParamBuffer, unit.params.of(range).view(), access);
+  } else if (states.params_place == Place::host) {
+    window.param = {unit.params_block.data() + offset, dtype, {n}};
+  } else {
+    const Extent chunk = param_chunk(u, range);
+    const std::size_t first = plan_.param_offset(u, chunk);
+    std::byte* memory = buffered(kParamBuffer, unit.params_block, first,
+                                 static_cast<std::size_t>(chunk.elements()) * size_of(dtype), access);
+    window.param = {memory + (offset - first), dtype, {n}};
+  }
+  return window;
+}
+
+// What was opened fresh goes to where it lives, and has come there.
+void StateStore::close_window(const HostWindow& window) {
+  const UnitStates& states = plan_.units[window.unit];
+  UnitMemory& unit = units_[window.unit];
+  const std::int64_t n = window.range.elements();
+  const auto write = [&](std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes) {
+    Completion done = lower_->write(window_buffers_[buffer].data(), block, offset, bytes,
+                                    names_.about("first weights", window.unit));
+    done.wait();
+  };
+  if (const auto i = states.piece_with(window.range)) {
+    const PiecePlan& plan = states.pieces[*i];
+    PieceMemory& piece = unit.pieces[*i];
+    if (window.states.param) std::memcpy(window.states.param.data, window.param.data, window.param.bytes());
+    if (plan.place == Place::device) {
+      const StateViews device = plan.layout.views(static_cast<std::byte*>(piece.device.view().data),
+                                                  plan.extent.elements())
+                                    .part(window.range.begin - plan.extent.begin, n);
+      if (device.low) to_device(window.states.low, device.low);
+      if (device.param) to_device(window.param, device.param);
+    } else if (plan.place == Place::nvme) {
+      write(kStateBuffer, piece.block, 0, plan.layout.bytes(plan.extent.elements()));
+    }
+  }
+  if (states.params_place == Place::device)
+    to_device(window.param, unit.params.of(window.range).view());
+  else if (states.params_place == Place::nvme)
+    write(kParamBuffer, unit.params_block, plan_.param_offset(window.unit, window.range), window.param.bytes());
+}
+
+}  // namespace zeepo

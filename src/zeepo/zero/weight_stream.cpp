@@ -1,0 +1,142 @@
+#include "zeepo/zero/weight_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "zeepo/base/first_failure.h"
+#include "zeepo/tensor/device.h"
+
+namespace zeepo {
+
+WeightStream::WeightStream(const UnitPlan& units, const StatePlan& plan, StateStore& store, Collectives& collectives)
+    : names_(units),
+      plan_(plan),
+      store_(store),
+      collectives_(collectives),
+      planner_(pass_options(units, plan)),
+      units_(plan.units.size()),
+      wanted_(plan.units.size()) {
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (!plan.units[u].params_whole) continue;
+    units_[u].flat = store.params(u).tensor;
+    units_[u].here = true;
+  }
+}
+
+PassPlanner::Wanted WeightStream::begin_pass(PassKind kind) {
+  for (const std::size_t u : std::exchange(unpublished_, {})) publish(u);
+  sent_early_bytes_ = 0;
+  return planner_.begin(static_cast<int>(kind));
+}
+
+std::vector<bool> WeightStream::wanted_first() {
+  std::vector<bool> wanted(units_.size());
+  for (const std::size_t u : planner_.begin(static_cast<int>(PassKind::training)).ahead) wanted[u] = true;
+  return wanted;
+}
+
+void WeightStream::release_all_but(const PassPlanner::Wanted& wanted) {
+  const auto mark = [&](bool value) {
+    for (const auto* units : {&wanted.now, &wanted.ahead})
+      for (const std::size_t u : *units) wanted_[u] = value;
+  };
+  mark(true);
+  for (const std::size_t u : cached_)
+    if (wanted_[u]) cached_bytes_ -= plan_.gathered_bytes(u);
+  std::erase_if(cached_, [&](std::size_t u) { return wanted_[u]; });
+  for (const std::size_t u : std::vector(fetched_))
+    if (!wanted_[u]) let_go(u);
+  mark(false);
+}
+
+void WeightStream::fetch(std::size_t u) {
+  Gathered& unit = units_[u];
+  if (unit.flat.defined()) return;
+  const UnitStates& states = plan_.units[u];
+  unit.flat = Tensor({states.whole.elements()}, plan_.options.dtype, Kind::working);
+  fetched_.push_back(u);
+  const View own = unit.flat.part(states.own.begin, {states.own.elements()}).view();
+  const Label label = names_.label("parameters", u);
+  if (states.params_offloaded()) {
+    unit.arriving = store_.bring_params(u, own);
+    unit.gathering = collectives_.all_gather(own, unit.flat.view(), label, {unit.arriving});
+  } else {
+    unit.gathering =
+        collectives_.all_gather(store_.params(u).tensor.view(), unit.flat.view(), label, store_.params_written(u));
+  }
+}
+
+void WeightStream::fetch_early(std::size_t u) {
+  const std::int64_t sent = collectives_.sent().all_gather;
+  fetch(u);
+  sent_early_bytes_ += collectives_.sent().all_gather - sent;
+}
+
+void WeightStream::await(std::size_t u) {
+  Gathered& unit = units_[u];
+  store_.wait_params_written(u);
+  if (plan_.units[u].params_offloaded()) Device::current().lower->wait(unit.arriving, plan_.units[u].params_place);
+  collectives_.wait(unit.gathering);
+  unit.here = true;
+}
+
+void WeightStream::await_always_there() {
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    if (!plan_.units[u].visited) await(u);
+}
+
+Tensor WeightStream::parameter(const ParameterId& id) const {
+  const Gathered& unit = units_[id.unit];
+  if (!unit.here) return {};
+  const UnitParameter& parameter = names_.units[id.unit].parameters[id.index];
+  return unit.flat.part(parameter.offset, parameter.shape);
+}
+
+void WeightStream::publish(std::size_t u) {
+  const UnitStates& states = plan_.units[u];
+  if (!states.params_whole || states.stepped == states.whole || !states.trained) return;
+  units_[u].here = false;
+  units_[u].gathering =
+      collectives_.all_gather(store_.params(u).of(states.own).view(), store_.params(u).tensor.view(),
+                              names_.label("stepped parameters", u), store_.params_written(u));
+}
+
+void WeightStream::release(std::size_t u) {
+  Gathered& unit = units_[u];
+  if (plan_.units[u].params_whole || !unit.flat.defined()) return;
+  unit.arriving.wait();
+  collectives_.wait(unit.gathering);
+  unit.here = false;
+  unit.flat = {};
+  std::erase(fetched_, u);
+}
+
+void WeightStream::let_go(std::size_t u) {
+  if (plan_.cache_bytes == 0 || !plan_.units[u].params_offloaded()) return release(u);
+  if (!units_[u].flat.defined() || std::ranges::count(cached_, u) > 0) return;
+  cached_.push_back(u);
+  cached_bytes_ += plan_.gathered_bytes(u);
+  for (; cached_bytes_ > plan_.cache_bytes; cached_.pop_front()) {
+    cached_bytes_ -= plan_.gathered_bytes(cached_.front());
+    release(cached_.front());
+  }
+}
+
+void WeightStream::drop_cache() {
+  for (const std::size_t u : std::exchange(cached_, {})) release(u);
+  cached_bytes_ = 0;
+}
+
+void WeightStream::settle() {
+  for (auto& unit : units_) collectives_.wait(unit.gathering);
+}
+
+void WeightStream::outlast() noexcept {
+  FirstFailure told;  // who needed the parameters has been told, or is told by every later transfer
+  for (auto& unit : units_) {
+    told.outlast([&] { unit.arriving.wait(); });
+    told.outlast([&] { collectives_.wait(unit.gathering); });
+  }
+}
+
+}  // namespace zeepo
