@@ -124,22 +124,6 @@ TEST_P(Stages, StepsInTheBackwardPassGiveTheSameBits) {
     }
 }
 
-TEST_P(Stages, DelayedUpdatesGiveTheSameBits) {
-  auto options = golden_options("qwen2-tiny", 1);
-  const Record at_once = train(options, GetParam());
-  options.delayed_update = true;
-  options.delay_after = options.steps;
-  expect_same(train(options, GetParam()), at_once, "none is delayed");
-  options.delay_after = 2;
-  const Record delayed = train(options, GetParam());
-  for (const std::size_t step : {0, 1, 2}) EXPECT_EQ(delayed.losses[step], at_once.losses[step]);
-  for (const std::size_t step : {3, 4, 5}) EXPECT_NE(delayed.losses[step], at_once.losses[step]);
-  for (const int stage : {1, 2, 3}) {
-    options.stage = stage;
-    expect_same(train(options, GetParam()), delayed, fmt::format("stage {}", stage));
-  }
-}
-
 TEST_P(Stages, ComputeWhatOneRankDoes) {
   for (const char* model : {"gpt2-tiny", "qwen3-tiny"}) {
     const int ranks = GetParam();

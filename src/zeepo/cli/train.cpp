@@ -101,9 +101,6 @@ void add_optimizer_options(CLI::App& command, TrainOptions& options, Texts& text
   command.add_option("--weight-decay", options.optimizer.weight_decay)->capture_default_str();
   command.add_option("--decay", texts.decay, "What decays: all, or matrices alone")->capture_default_str();
   command.add_option("--clip", options.clip, "Largest gradient norm; 0: no clipping")->capture_default_str();
-  command.add_flag("--delayed-update", options.delayed_update,
-                   "Make each update under the next step, whose weights then lag one step behind (off by default)");
-  command.add_option("--delay-after", options.delay_after, "Steps before the first delayed one")->capture_default_str();
   command.add_option("--schedule", texts.schedule, "constant, linear or cosine")->capture_default_str();
   command.add_option("--warmup", options.schedule.warmup, "Steps from 0 up to --lr")->capture_default_str();
   command.add_option("--lr-end", options.schedule.lr_end, "Where linear and cosine end")->capture_default_str();

@@ -37,13 +37,12 @@ void are_shares(const char* option, const Shares& shares) {
 }  // namespace
 
 StepPhase step_phase(const TrainOptions& options) {
-  return options.clip > 0 || options.dtype == DType::f16 || options.delayed_update ? StepPhase::after_backward
-                                                                                   : StepPhase::in_backward;
+  return options.clip > 0 || options.dtype == DType::f16 ? StepPhase::after_backward : StepPhase::in_backward;
 }
 
 HostStepBar host_step_bar(const TrainOptions& options) {
-  return host_step_bar(options.delayed_update || step_phase(options) == StepPhase::in_backward,
-                       options.placement.params, options.placement.optimizer);
+  return host_step_bar(step_phase(options) == StepPhase::in_backward, options.placement.params,
+                       options.placement.optimizer);
 }
 
 void check(const TrainOptions& options) {
@@ -70,12 +69,6 @@ void check(const TrainOptions& options) {
   not_negative("--lr", options.schedule.lr);
   not_negative("--lr-end", options.schedule.lr_end);
   not_negative("--clip", options.clip);
-  at_least("--delay-after", options.delay_after, 0);
-  if (options.delayed_update && options.grad_accum > 1)
-    throw UsageError(
-        "train: --delayed-update with --grad-accum {}: gradients of one step are kept only; use "
-        "--grad-accum 1, or leave it out: a step then takes a smaller part of the time anyway",
-        options.grad_accum);
   not_negative("--weight-decay", options.optimizer.weight_decay);
   not_negative("--eps", options.optimizer.eps);
   in_range("--betas", options.optimizer.beta1, 0, 1);
@@ -93,9 +86,9 @@ void check(const TrainOptions& options) {
   const HostStepBar bar = host_step_bar(options);
   if (bar == HostStepBar::backward_pass)
     throw UsageError(
-        "train: --step-below {}: with {} the device steps inside the backward pass; leave it out, or use --step-below "
-        "device",
-        named, options.delayed_update ? "--delayed-update" : "--clip 0");
+        "train: --step-below {}: with --clip 0 the device steps inside the backward pass; leave it out, or use "
+        "--step-below device",
+        named);
   if (options.choose.any()) return;  // of where states live
   if (bar == HostStepBar::no_host_state)
     throw UsageError(

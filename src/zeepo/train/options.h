@@ -32,9 +32,7 @@ struct TrainOptions {
   Schedule schedule;
   Decay decay = Decay::all;
   float clip = 1.0f;
-  bool delayed_update = false;
-  std::int64_t delay_after = 40;  // steps, where updates are delayed
-  std::optional<float> dropout;   // instead of the three that config.json gives
+  std::optional<float> dropout;  // instead of the three that config.json gives
   Backend backend = Backend::cpu;
   DType dtype = DType::f32;
   LossScale::Options loss_scale;  // fp16 only

@@ -123,10 +123,10 @@ void Trainer::check_ranks() const {
   for (const auto& [name, shape] : tensors_) model += fmt::format("{} ({});", name, fmt::join(shape, ", "));
   const OptimizerOptions& optimizer = options_.optimizer;
   const auto rule =
-      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}, moments {}, delay {}",
+      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}, moments {}",
                   static_cast<int>(optimizer.type), optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.momentum,
                   optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip,
-                  static_cast<int>(optimizer.moments), options_.delayed_update ? options_.delay_after : -1);
+                  static_cast<int>(optimizer.moments));
   const Schedule& schedule = options_.schedule;
   const auto rates = fmt::format(
       "schedule {}, warmup {} {} from {}, lr {} to {} at {}", static_cast<int>(schedule.type), schedule.warmup,
@@ -186,7 +186,6 @@ EngineOptions Trainer::engine_options() const {
           .pieces_under_way = pieces_under_way_,
           .clip = options_.clip,
           .step_phase = step_phase(options_),
-          .delay_after = options_.delayed_update ? std::optional(options_.delay_after) : std::nullopt,
           .activation_checkpointing = options_.activation_checkpointing,
           .loss_scale = options_.loss_scale};
 }
