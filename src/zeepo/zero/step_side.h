@@ -14,6 +14,11 @@ enum class StepSide { host, device };
 // Stage 0 on several ranks, whose gradients are kept for all ranks' sums, is stepped after it all the same.
 enum class StepPhase { after_backward, in_backward };
 
+// In which order the gradients of the micro-batches of a step are added. global: by the number of the micro-batch over
+// all ranks, so that any number of ranks gives the same bits. local: a rank alone lets the products add to the sum
+// themselves, which is faster and rounds otherwise.
+enum class SumOrder { global, local };
+
 // Of one piece: at once, as soon as the step may be taken; or later, in its turn among all that are, ahead of the next
 // use of its weights.
 enum class SteppedBy {
