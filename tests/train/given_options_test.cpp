@@ -49,15 +49,21 @@ TEST(GivenOptions, WhatIsFixedIsNeitherTunedNorChosen) {
   EXPECT_FALSE(options.tune.prefetch || options.tune.pieces || options.tune.host_share);
 }
 
-TEST(GivenOptions, WhatIsImpliedIsSaid) {
+TEST(GivenOptions, WhatFollowsIsSaid) {
+  const auto notes = [](OptionTexts texts, int ranks) {
+    texts.emplace("--device", "cpu");
+    return fmt::format("{}", fmt::join(make_options(texts, nullptr, ranks).notes, "\n"));
+  };
   const GivenOptions given = make_options({{"--device", "cpu"}, {"--offload-activations", "host"}}, nullptr, 1);
   EXPECT_TRUE(given.options.activation_checkpointing);
-  ASSERT_EQ(given.implied.size(), 1u);
-  EXPECT_TRUE(names(given.implied[0], "--offload-activations host", "--activation-checkpointing"));
-  EXPECT_TRUE(
-      make_options({{"--device", "cpu"}, {"--offload-activations", "host"}, {"--activation-checkpointing", "true"}},
-                   nullptr, 1)
-          .implied.empty());
+  ASSERT_EQ(given.notes.size(), 1u);
+  EXPECT_TRUE(names(given.notes[0], "--offload-activations host", "--activation-checkpointing"));
+  EXPECT_EQ(notes({{"--offload-activations", "host"}, {"--activation-checkpointing", "true"}}, 1), "");
+  EXPECT_TRUE(names(notes({{"--sum-order", "local"}}, 3), "--sum-order local", "3 ranks"));
+  EXPECT_EQ(notes({{"--sum-order", "local"}}, 1), "");
+  EXPECT_TRUE(names(notes({{"--clip", "0"}}, 3), "--clip 0", "--stage 0", "3 ranks"));
+  EXPECT_EQ(notes({{"--clip", "0"}}, 1), "");
+  EXPECT_EQ(notes({{"--clip", "0"}, {"--stage", "1"}}, 3), "");
 }
 
 TEST(GivenOptions, ThatExcludeEachOtherAreNamed) {

@@ -280,7 +280,6 @@ TEST(OptionTable, PiecesOfAnotherSizeAreFoundBeforeAnyCollective) {
 TEST(OptionTable, OptionsOfExecutionChangeNoBit) {
   const TestDirectory directory;
   const std::string here = directory.path().string();
-  const OptionTexts in_files{{"--nvme-path", here}};
   // What an option needs beside it, or another value than that of other_values().
   const std::map<std::string, OptionTexts> settings{
       {"--comm", {{"--comm", "mpi"}}},

@@ -42,7 +42,7 @@ TrainOptions options_of(const CLI::App& command, const std::filesystem::path& co
   GivenOptions given = make_options(texts_of(command), config ? &*config : nullptr, launch.size);
   if (launch.rank == 0) {
     if (config && !config->unused.empty()) fmt::print(stderr, "zeepo: warning: {}\n", warning_of(*config));
-    for (const std::string& line : given.implied) fmt::print(stderr, "{}\n", line);
+    for (const std::string& line : given.notes) fmt::print(stderr, "{}\n", line);
   }
   return std::move(given.options);
 }

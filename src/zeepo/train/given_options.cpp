@@ -27,11 +27,22 @@ void close_choices(const OptionTexts& texts, TrainOptions& options) {
     options.choose.prefetch = options.tune.prefetch = false;
 }
 
-std::vector<std::string> imply(TrainOptions& options) {
-  if (options.placement.activations == Place::device || options.activation_checkpointing) return {};
-  options.activation_checkpointing = true;
-  return {fmt::format("--offload-activations {} turns on --activation-checkpointing",
-                      name_of(options.placement.activations))};
+// Sets what other options imply, and says so; says what an option asks for and these ranks do not do.
+std::vector<std::string> imply(int ranks, TrainOptions& options) {
+  std::vector<std::string> notes;
+  if (options.placement.activations != Place::device && !options.activation_checkpointing) {
+    options.activation_checkpointing = true;
+    notes.push_back(fmt::format("--offload-activations {} turns on --activation-checkpointing",
+                                name_of(options.placement.activations)));
+  }
+  if (options.sum_order == SumOrder::local && ranks > 1)
+    notes.push_back(fmt::format("--sum-order local is for a rank alone: {} ranks add in the global order", ranks));
+  if (step_phase(options) == StepPhase::in_backward && options.stage == 0 && ranks > 1)
+    notes.push_back(
+        fmt::format("--clip 0 at --stage 0: {} ranks step after the backward pass, not inside it, and keep all "
+                    "gradients until then",
+                    ranks));
+  return notes;
 }
 
 }  // namespace
@@ -49,9 +60,9 @@ GivenOptions make_options(const OptionTexts& texts, const DeepSpeedConfig* confi
     apply(*config, names, ranks, options);
   }
   close_choices(texts, options);
-  std::vector<std::string> implied = imply(options);
+  std::vector<std::string> notes = imply(ranks, options);
   check(options);
-  return {std::move(options), std::move(implied)};
+  return {std::move(options), std::move(notes)};
 }
 
 }  // namespace zeepo

@@ -11,7 +11,7 @@ namespace zeepo {
 
 struct GivenOptions {
   TrainOptions options;
-  std::vector<std::string> implied;  // what was set because of another option, a line each
+  std::vector<std::string> notes;  // what follows from the options and no option says, a line each
 };
 
 // `texts` over DeepSpeed's file, where there is one, over the defaults on this machine: the device, the dtype, and what
