@@ -7,6 +7,7 @@
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_directory.h"
+#include "zeepo/train/option_table.h"
 
 namespace zeepo {
 namespace {
@@ -98,6 +99,15 @@ TEST(Help, OfTheProgramAndEveryCommandGoesToStdout) {
                              "--weight-decay", "--clip", "--schedule", "--warmup", "--dtype", "--device", "--memory",
                              "--activation-checkpointing", "--log", "--output", "--output-dtype", "--from-scratch"})
     EXPECT_TRUE(names(zeepo_with({"train", "--help"}).out, option));
+  const std::string help = zeepo_with({"train", "--help"}).out;
+  for (const TrainOption& option : option_table()) {
+    if (!option.on_command_line()) continue;
+    EXPECT_TRUE(names(help, "  " + option.name + " ", option.help, option.otherwise, title_of(option.group)));
+    const std::string standard = option.text(TrainOptions{});
+    if (!option.is_flag && option.otherwise.empty() && !standard.empty()) {
+      EXPECT_TRUE(names(help, fmt::format("{} {}={}", option.name, option.type, standard)));
+    }
+  }
 }
 
 TEST(Usage, ErrorsExitWithTwo) {
@@ -130,6 +140,41 @@ TEST(Usage, SizesBeyondAllMeasureAreNamed) {
   expect_failure(zeepo_with(train({"--threads", "1000000"})), 2, {"--threads"});
   expect_failure(zeepo_with(generate({"--ids", "1,2", "--max-new-tokens", "9223372036854775807"})), 1,
                  {"9223372036854775807", "128 positions"});
+}
+
+TEST(Usage, OddValuesAreNamed) {
+  expect_failure(zeepo_with(train({"--seq-len", "16777216", "--micro-batch", "1048576", "--grad-accum", "1048576"})), 2,
+                 {"--seq-len 16777216", "--grad-accum 1048576", "at most"});
+  expect_failure(zeepo_with(train({"--steps", "9223372036854775808"})), 2,
+                 {"--steps 9223372036854775808", "from 0 to"});
+  expect_failure(zeepo_with(train({"--seed", "-1"})), 2, {"--seed -1"});
+  expect_failure(zeepo_with(train({"--seed", "18446744073709551616"})), 2, {"--seed 18446744073709551616"});
+  for (const std::string option : {"--output", "--log", "--trace", "--nvme-path", "--lr", "--model", "--data"})
+    expect_failure(zeepo_with(train({option, ""})), 2, {option + " \"\""});
+  expect_failure(zeepo_with(train({"--delayed-update"})), 2, {"--delayed-update"});
+  expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr"});
+}
+
+TEST(Train, OffloadedActivationsAreSaidToBeCheckpoints) {
+  const auto finished =
+      zeepo_with(train({"--offload-activations", "host", "--memory", "device=64MiB,host=64MiB", "--log", "-"}));
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  EXPECT_TRUE(names(finished.err, "--offload-activations host turns on --activation-checkpointing"));
+  EXPECT_EQ(json_lines(finished.out).at(0).at("placement").at("activation_checkpointing"), true);
+}
+
+TEST(Train, TheLocalOrderOfSumsIsNearTheGlobalOne) {
+  const auto run = [](const Arguments& given) {
+    Arguments arguments{"--log", "-", "--grad-accum", "3", "--dtype", "bf16", "--device", "cpu"};
+    arguments.insert(arguments.end(), given.begin(), given.end());
+    const auto finished = zeepo_with(train(arguments));
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    return json_lines(finished.out).back();
+  };
+  const Json standard = run({}), global = run({"--sum-order", "global"}), local = run({"--sum-order", "local"});
+  EXPECT_EQ(standard.at("weights_hash"), global.at("weights_hash"));
+  EXPECT_NE(local.at("weights_hash"), global.at("weights_hash"));
+  EXPECT_NEAR(local.at("loss").get<double>(), global.at("loss").get<double>(), 1e-2);
 }
 
 TEST(Train, LogToStdoutIsJsonLinesAndNothingElse) {

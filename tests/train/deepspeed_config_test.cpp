@@ -409,7 +409,7 @@ TEST(DeepSpeedConfig, AFileIsReadAndNamed) {
   std::ofstream(path) << R"({"gradient_clipping": -1, "x": 1})";
   EXPECT_TRUE(names(error_text([&] { load_deepspeed_config(path); }), "--config " + path.string() + ": gradient_cl"));
   std::ofstream(path) << R"({"gradient_clipping": 2})";
-  EXPECT_EQ(load_deepspeed_config(path).clip, 2);
+  EXPECT_EQ(load_deepspeed_config(path).values, (OptionTexts{{"--clip", "2"}}));
   std::ofstream(path) << std::string(kMaxDeepSpeedBytes + 1, ' ');
   EXPECT_TRUE(names(error_text([&] { load_deepspeed_config(path); }), "--config", path.string()));
 }

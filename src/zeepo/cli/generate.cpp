@@ -9,12 +9,12 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
 #include "zeepo/cli/commands.h"
-#include "zeepo/cli/values.h"
 #include "zeepo/data/tokenizer.h"
 #include "zeepo/infer/generator.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/safetensors_writer.h"
 #include "zeepo/binding/model_engine.h"
+#include "zeepo/train/option_values.h"
 #include "zeepo/zero/rank_report.h"
 
 namespace zeepo::cli {
@@ -92,11 +92,15 @@ void plan_memory(LanguageModel& model, const Options& options, DType dtype, cons
 
 void run(Options options) {
   check_options(options);
-  const Backend backend = device_option(options.device);
-  const Budgets budgets = memory_option(options.memory);
+  const std::string device = "generate: --device";
+  const Backend backend =
+      options.device.empty() ? default_backend() : parse_choice(device, options.device, device_choices());
+  check_device(device, backend);
+  const Budgets budgets = options.memory.empty() ? Budgets{} : parse_budgets("generate: --memory", options.memory);
   if (budgets.host > 0 || budgets.nvme > 0)
     throw UsageError("generate: --memory {}: it keeps everything on the device yet; write device=SIZE", options.memory);
-  const DType dtype = dtype_or_default(options.dtype, backend);
+  const DType dtype =
+      options.dtype.empty() ? default_dtype(backend) : parse_dtype_option("generate: --dtype", options.dtype);
   const ModelConfig config = load_config(options.model);
   const auto tokenizer = load_tokenizer(options);
   const auto prompt = options.prompt ? tokenizer->encode(*options.prompt, AddSpecial::yes) : parse_ids(options.ids);

@@ -3,13 +3,27 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <sstream>
 
 #include "zeepo/base/error.h"
 #include "zeepo/cli/commands.h"
+#include "zeepo/cli/usage_fault.h"
+#include "zeepo/comm/launch.h"
 
 namespace {
 
-constexpr int kFailure = 1, kUsageError = 2;
+constexpr int kFailure = 1;
+
+// What CLI11 has to say of an error, or as help, which rank 0 gives for all.
+int finish(const CLI::App& program, const CLI::ParseError& error) {
+  std::ostringstream out, err;
+  const int code = program.exit(error, out, err);
+  std::string text = err.str();
+  while (text.ends_with('\n')) text.pop_back();
+  if (code != 0 && !text.empty()) zeepo::cli::report_usage_fault(text);
+  if (code == 0 && zeepo::detect_launch().rank == 0) std::fputs(out.str().c_str(), stdout);
+  return code == 0 ? 0 : zeepo::cli::kUsageError;
+}
 
 int run(int argc, char** argv) {
   CLI::App program("zeepo trains and runs language models that are larger than the memory at hand.", "zeepo");
@@ -23,7 +37,7 @@ int run(int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (program.exit(error) != 0) return kUsageError;
+    if (const int code = finish(program, error); code != 0) return code;
   }
   // What is still buffered must reach the disk or the pipe before the run counts as a success.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw zeepo::Error("cannot write to standard output");
@@ -36,8 +50,8 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const zeepo::UsageError& error) {
-    fmt::print(stderr, "zeepo: {}\n", error.what());
-    return kUsageError;
+    zeepo::cli::report_usage_fault(error.what());
+    return zeepo::cli::kUsageError;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "zeepo: out of host memory\n");
   } catch (const std::exception& error) {

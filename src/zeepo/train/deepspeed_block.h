@@ -36,10 +36,10 @@ class DeepSpeedBlock {
 
   // The choice's value; names are compared without regard to case.
   template <class T>
-  std::optional<T> choice(const char* key, std::initializer_list<std::pair<const char*, T>> choices) {
+  std::optional<T> choice(const char* key, const std::vector<std::pair<std::string, T>>& choices) {
     const auto name = text(key);
     if (!name) return std::nullopt;
-    std::vector<const char*> names;
+    std::vector<std::string_view> names;
     for (const auto& [known, value] : choices) {
       if (same_but_case(*name, known)) return value;
       names.push_back(known);
@@ -54,6 +54,7 @@ class DeepSpeedBlock {
   // Names every key that nothing has asked for. To be called last.
   void name_unused();
 
+  const std::string& prefix() const { return prefix_; }  // what stands before its keys: "fp16."
   [[noreturn]] void refuse(const char* key, const std::string& why) const;
   bool has(const char* key) const { return object_->contains(key); }
 

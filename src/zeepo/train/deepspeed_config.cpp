@@ -1,89 +1,96 @@
 #include "zeepo/train/deepspeed_config.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "zeepo/base/file.h"
 #include "zeepo/train/deepspeed_block.h"
+#include "zeepo/train/option_values.h"
 
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kMostSamples = 1 << 20;  // as check() has it for --micro-batch and --grad-accum
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
-constexpr std::int64_t kMostSteps = std::int64_t{1} << 48;
-constexpr int kMostCount = std::numeric_limits<int>::max();
-constexpr double kMostFloat = 1e30;
 
-std::optional<int> narrow(std::optional<std::int64_t> value) {
-  return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+// One key that is an option.
+void take(DeepSpeedBlock& block, const char* key, DeepSpeedConfig& config) {
+  const TrainOption* option = find_option_by_key(block.prefix() + key);
+  if (auto text = option->from_json(block, key)) config.values[option->name] = std::move(*text);
 }
 
-void read_batch(DeepSpeedBlock& top, DeepSpeedConfig& config) {
-  config.train_batch = top.whole("train_batch_size", 1, kMostElements);
-  config.micro_batch = top.whole("train_micro_batch_size_per_gpu", 1, kMostSamples);
-  config.grad_accum = top.whole("gradient_accumulation_steps", 1, kMostSamples);
+// All keys of this object that are options.
+void take_all(DeepSpeedBlock& block, DeepSpeedConfig& config) {
+  for (const TrainOption& option : option_table())
+    for (const std::string& key : option.deepspeed) {
+      const std::size_t own = block.prefix().size();
+      if (key.starts_with(block.prefix()) && key.find('.', own) == std::string::npos)
+        take(block, key.c_str() + own, config);
+    }
+}
+
+// What the file has said so far, over the defaults.
+TrainOptions taken(const DeepSpeedConfig& config) {
+  TrainOptions options;
+  for (const TrainOption& option : option_table())
+    if (const auto found = config.values.find(option.name); found != config.values.end())
+      option.parse(options, found->second);
+  return options;
 }
 
 void read_optimizer(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   auto optimizer = top.block("optimizer");
   if (!optimizer) return;
-  config.optimizer = optimizer->choice<OptimizerType>(
-      "type", {{"AdamW", OptimizerType::adamw}, {"Adam", OptimizerType::adam}, {"SGD", OptimizerType::sgd}});
-  if (!config.optimizer && !optimizer->has("type")) optimizer->refuse("type", "must be AdamW, Adam or SGD");
+  take(*optimizer, "type", config);
+  if (!optimizer->has("type")) optimizer->refuse("type", "must be AdamW, Adam or SGD");
   // DeepSpeed's Adam decays as AdamW does unless it is told not to.
   bool decoupled = true;
   if (auto params = optimizer->block("params")) {
-    config.lr = params->number("lr", 0, kMostFloat);
-    if (const auto betas = params->pair_below("betas", 0, 1)) {
-      config.beta1 = betas->first;
-      config.beta2 = betas->second;
-    }
-    config.eps = params->number("eps", 0, kMostFloat);
-    config.weight_decay = params->number("weight_decay", 0, kMostFloat);
-    config.momentum = params->number_below("momentum", 0, 1);
+    take_all(*params, config);
     decoupled = params->flag("adam_w_mode").value_or(true);
     (void)params->flag("torch_adam");  // another implementation of the same arithmetic
     params->unused_flags({"amsgrad", "bias_correction", "nesterov", "fused", "foreach", "maximize"});
     params->unused_numbers({"dampening"});
     params->name_unused();
   }
-  if (config.optimizer == OptimizerType::adam && decoupled) config.optimizer = OptimizerType::adamw;
+  if (const auto type = config.values.find("--optimizer"); type != config.values.end() && type->second == "adam")
+    type->second = decoupled ? "adamw" : "adam";
   optimizer->unused_flags({"legacy_fusion"});
   optimizer->name_unused();
 }
 
-void read_rates(DeepSpeedBlock& params, DeepSpeedConfig& config) {
-  config.warmup_max_lr = params.number("warmup_max_lr", 0, kMostFloat);
-  config.lr_start = params.number("warmup_min_lr", 0, kMostFloat);
-  if (config.warmup_max_lr && config.lr_start && *config.lr_start > *config.warmup_max_lr)
-    params.refuse("warmup_min_lr", fmt::format("must be at most warmup_max_lr, {}", *config.warmup_max_lr));
-  if (config.schedule == ScheduleType::linear) config.lr_end = config.lr_start;  // where DeepSpeed's decay ends
+// As rates, or as parts of --lr in cosine schedules.
+void read_ends(DeepSpeedBlock& params, ScheduleType type, DeepSpeedConfig& config) {
+  if (type == ScheduleType::cosine) {
+    config.start_part = params.number("warmup_min_ratio", 0, 1);
+    config.end_part = params.number("cos_min_ratio", 0, 1);
+    return;
+  }
+  take(params, "warmup_max_lr", config);  // goes before the optimizer's rate, as in DeepSpeed
+  take(params, "warmup_min_lr", config);
+  const auto start = config.values.find("scheduler.params.warmup_min_lr");
+  if (start == config.values.end()) return;
+  const Schedule schedule = taken(config).schedule;
+  if (params.number("warmup_max_lr", 0, std::numeric_limits<double>::max()) && schedule.lr_start > schedule.lr)
+    params.refuse("warmup_min_lr", fmt::format("must be at most warmup_max_lr, {}", schedule.lr));
+  if (type == ScheduleType::linear) config.values["--lr-end"] = start->second;  // where DeepSpeed's decay ends
 }
 
 void read_scheduler(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   auto scheduler = top.block("scheduler");
   if (!scheduler) return;
-  config.schedule = scheduler->choice<ScheduleType>("type", {{"WarmupLR", ScheduleType::constant},
-                                                             {"WarmupDecayLR", ScheduleType::linear},
-                                                             {"WarmupCosineLR", ScheduleType::cosine}});
-  if (!config.schedule && !scheduler->has("type"))
-    scheduler->refuse("type", "must be WarmupLR, WarmupDecayLR or WarmupCosineLR");
+  take(*scheduler, "type", config);
+  if (!scheduler->has("type")) scheduler->refuse("type", "must be WarmupLR, WarmupDecayLR or WarmupCosineLR");
+  const bool known = config.values.contains("--schedule");
+  const ScheduleType type = taken(config).schedule.type;
   if (auto params = scheduler->block("params")) {
-    config.warmup = params->whole("warmup_num_steps", 0, kMostSteps);
-    config.warmup_shape =
-        params->choice<WarmupShape>("warmup_type", {{"linear", WarmupShape::linear}, {"log", WarmupShape::log}});
-    if (config.schedule == ScheduleType::cosine) {
-      config.start_part = params->number("warmup_min_ratio", 0, 1);
-      config.end_part = params->number("cos_min_ratio", 0, 1);
-    } else {
-      read_rates(*params, config);
-    }
-    if (config.schedule != ScheduleType::constant) {
-      config.schedule_end = params->whole("total_num_steps", 1, kMostSteps);
-      if (config.schedule_end && *config.schedule_end < config.warmup.value_or(0))
-        params->refuse("total_num_steps", fmt::format("must be at least warmup_num_steps, {}", *config.warmup));
+    take(*params, "warmup_num_steps", config);
+    take(*params, "warmup_type", config);
+    read_ends(*params, type, config);
+    if (!known || type != ScheduleType::constant) {
+      take(*params, "total_num_steps", config);
+      const Schedule schedule = taken(config).schedule;
+      if (schedule.end > 0 && schedule.end < schedule.warmup)
+        params->refuse("total_num_steps", fmt::format("must be at least warmup_num_steps, {}", schedule.warmup));
     }
     params->name_unused();
   }
@@ -91,22 +98,10 @@ void read_scheduler(DeepSpeedBlock& top, DeepSpeedConfig& config) {
 }
 
 void read_loss_scale(DeepSpeedBlock& fp16, DeepSpeedConfig& config) {
-  constexpr double kLeast = 0x1p-24, kMost = 0x1p31;
-  if (const auto power = fp16.whole("initial_scale_power", 0, 31))
-    config.loss_scale_initial = std::ldexp(1.0f, static_cast<int>(*power));
-  if (const auto scale = fp16.number("loss_scale", 0, kMost); scale && *scale != 0) {
-    if (*scale < kLeast) fp16.refuse("loss_scale", fmt::format("must be 0, for a dynamic one, or at least {}", kLeast));
-    config.loss_scale_initial = static_cast<float>(*scale);
-    config.loss_scale_fixed = true;
-  }
-  if (const auto least = fp16.number("min_loss_scale", kLeast, kMost)) {
-    config.loss_scale_least = static_cast<float>(*least);
-    const float initial = config.loss_scale_initial.value_or(LossScale::Options{}.initial);
-    if (!config.loss_scale_fixed && *config.loss_scale_least > initial)
-      fp16.refuse("min_loss_scale", fmt::format("must be at most the loss scale at the start, {}", initial));
-  }
-  config.loss_scale_patience = narrow(fp16.whole("loss_scale_window", 1, kMostCount));
-  config.loss_scale_hysteresis = narrow(fp16.whole("hysteresis", 1, kMostCount));
+  take_all(fp16, config);
+  const LossScale::Options scale = taken(config).loss_scale;
+  if (fp16.has("min_loss_scale") && !scale.fixed && scale.least > scale.initial)
+    fp16.refuse("min_loss_scale", fmt::format("must be at most the loss scale at the start, {}", scale.initial));
   fp16.unused_flags({"auto_cast", "consecutive_hysteresis", "fp16_master_weights_and_grads"});
   fp16.name_unused();
 }
@@ -114,15 +109,15 @@ void read_loss_scale(DeepSpeedBlock& fp16, DeepSpeedConfig& config) {
 // Both switched off is fp32; a block without "enabled" is off in DeepSpeed.
 void read_dtype(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   bool any_off = false, any_open = false;
+  std::optional<DType> chosen;
   const auto read = [&](const char* name, DType dtype) {
     auto block = top.block(name);
     if (!block) return;
     const auto enabled = block->flag("enabled");
     if (!enabled && block->has("enabled")) any_open = true;
     if (enabled == false) any_off = true;
-    if (enabled == true && config.dtype && *config.dtype != dtype)
-      block->refuse("enabled", "fp16 and bf16 cannot both be enabled");
-    if (enabled == true) config.dtype = dtype;
+    if (enabled == true && chosen && *chosen != dtype) block->refuse("enabled", "fp16 and bf16 cannot both be enabled");
+    if (enabled == true) chosen = dtype;
     if (dtype == DType::f16) return read_loss_scale(*block, config);
     block->unused_flags({"check_grad_overflow", "immediate_grad_update", "bf16_master_weights_and_grads"});
     block->name_unused();
@@ -130,12 +125,14 @@ void read_dtype(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   read("fp16", DType::f16);
   read("bf16", DType::bf16);
   read("bfloat16", DType::bf16);  // its older name
-  if (!config.dtype && any_off && !any_open) config.dtype = DType::f32;
+  if (!chosen && any_off && !any_open) chosen = DType::f32;
+  if (chosen) config.values["--dtype"] = name_of(*chosen);
 }
 
-std::optional<Shares> read_offload(DeepSpeedBlock& zero, const char* name, DeepSpeedConfig& config) {
+// Place, share and path together are `option`.
+void read_offload(DeepSpeedBlock& zero, const char* name, const char* option, DeepSpeedConfig& config) {
   auto offload = zero.block(name);
-  if (!offload) return std::nullopt;
+  if (!offload) return;
   const auto place =
       offload->choice<Place>("device", {{"none", Place::device}, {"cpu", Place::host}, {"nvme", Place::nvme}});
   const double share = offload->number("ratio", 0, 1).value_or(1);
@@ -150,17 +147,16 @@ std::optional<Shares> read_offload(DeepSpeedBlock& zero, const char* name, DeepS
   offload->unused_flags({"pin_memory", "pipeline_read", "pipeline_write", "pipeline", "fast_init", "super_offload"});
   offload->unused_numbers({"buffer_count", "buffer_size", "max_in_cpu"});
   offload->name_unused();
-  if (!place) return std::nullopt;
-  return Shares{place == Place::host ? share : 0, place == Place::nvme ? share : 0};
+  if (place)
+    config.values[option] = text_of(Shares{place == Place::host ? share : 0, place == Place::nvme ? share : 0});
 }
 
 void read_zero(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   auto zero = top.block("zero_optimization");
   if (!zero) return;
-  config.stage = narrow(zero->whole("stage", 0, 3));
-  config.params = read_offload(*zero, "offload_param", config);
-  config.optimizer_states = read_offload(*zero, "offload_optimizer", config);
-  config.piece_elements = zero->whole("sub_group_size", 1, kMostElements);
+  take_all(*zero, config);
+  read_offload(*zero, "offload_param", "--offload-param", config);
+  read_offload(*zero, "offload_optimizer", "--offload-optimizer", config);
   config.prefetch_elements = zero->whole("stage3_prefetch_bucket_size", 0, kMostElements);
   config.most_live_elements = zero->whole("stage3_max_live_parameters", 0, kMostElements);
   zero->unused_flags({"overlap_comm", "contiguous_gradients", "reduce_scatter", "allgather_partitions",
@@ -176,11 +172,9 @@ void read_zero(DeepSpeedBlock& top, DeepSpeedConfig& config) {
 void read_aio(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   auto aio = top.block("aio");
   if (!aio) return;
-  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30, kMostDepth = 4096, kPage = kDirectAlignment;
-  config.io_piece_bytes = aio->whole("block_size", kPage, kMostBytes);
-  if (config.io_piece_bytes.value_or(0) % kPage != 0)
-    aio->refuse("block_size", fmt::format("must be a multiple of {}", kPage));
-  config.io_depth = aio->whole("queue_depth", 1, kMostDepth);
+  take_all(*aio, config);
+  if (taken(config).io.piece_bytes % kDirectAlignment != 0)
+    aio->refuse("block_size", fmt::format("must be a multiple of {}", kDirectAlignment));
   aio->unused_numbers({"thread_count", "intra_op_parallelism"});
   aio->unused_flags({"single_submit", "overlap_events", "use_gds"});
   aio->name_unused();
@@ -190,15 +184,12 @@ void read_aio(DeepSpeedBlock& top, DeepSpeedConfig& config) {
 void read_activations(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   auto block = top.block("activation_checkpointing");
   if (!block) return;
-  if (block->flag("cpu_checkpointing") == true) {
-    config.activation_checkpointing = true;
-    config.activations = Place::host;
-  }
-  if (const auto partition = block->flag("partition_activations")) {
-    if (*partition) config.activation_checkpointing = true;
-    block->name_as_unused("partition_activations");
-  }
-  if (block->whole("number_checkpoints", 1, kMostElements)) config.activation_checkpointing = true;
+  const bool to_host = block->flag("cpu_checkpointing") == true;
+  const auto partition = block->flag("partition_activations");
+  if (partition) block->name_as_unused("partition_activations");
+  const bool counted = block->whole("number_checkpoints", 1, kMostElements).has_value();
+  if (to_host) config.values["--offload-activations"] = "host";
+  if (to_host || partition == true || counted) config.values["--activation-checkpointing"] = "true";
   block->unused_flags({"contiguous_memory_optimization", "synchronize_checkpoint_boundary", "profile"});
   block->name_unused();
 }
@@ -215,9 +206,8 @@ DeepSpeedConfig parse_deepspeed_config(std::string_view json, const std::string&
     throw UsageError("{}", fault.what());
   }
   DeepSpeedBlock top(object, config.file, config.unused);
-  read_batch(top, config);
-  config.clip = top.number("gradient_clipping", 0, kMostFloat);
-  config.print_every = top.whole("steps_per_print", 1, kMostSteps);
+  take_all(top, config);
+  config.train_batch = top.whole("train_batch_size", 1, kMostElements);
   read_optimizer(top, config);
   read_scheduler(top, config);
   read_dtype(top, config);

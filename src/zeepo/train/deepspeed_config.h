@@ -1,7 +1,8 @@
 // DeepSpeed's JSON configuration, as far as zeepo acts on it, laid over the options of a run.
 //
 // What the file does not say, or says as "auto", is empty here and leaves the option as it is: zeepo's defaults hold,
-// not DeepSpeed's. docs/deepspeed.md tells what becomes of each key.
+// not DeepSpeed's. A key that is an option one to one is described in option_table.h; the rest is read here.
+// docs/deepspeed.md tells what becomes of each key.
 #pragma once
 
 #include <cstdint>
@@ -12,39 +13,19 @@
 #include <string_view>
 #include <vector>
 
-#include "zeepo/train/options.h"
+#include "zeepo/train/option_table.h"
 
 namespace zeepo {
 
 struct DeepSpeedConfig {
-  std::string file;  // as errors name it
+  std::string file;    // as errors name it
+  OptionTexts values;  // of options, by the keys that option_table.h has for them
 
-  std::optional<std::int64_t> train_batch, micro_batch, grad_accum;
-  std::optional<double> clip;
-  std::optional<std::int64_t> print_every;
-
-  std::optional<OptimizerType> optimizer;
-  std::optional<double> lr, beta1, beta2, eps, weight_decay, momentum;
-
-  std::optional<ScheduleType> schedule;
-  std::optional<double> warmup_max_lr;         // goes before `lr`, as in DeepSpeed
-  std::optional<double> lr_start, lr_end;      // rates
-  std::optional<double> start_part, end_part;  // or parts of the rate
-  std::optional<std::int64_t> warmup, schedule_end;
-  std::optional<WarmupShape> warmup_shape;
-
-  std::optional<DType> dtype;
-  std::optional<float> loss_scale_initial, loss_scale_least;
-  std::optional<int> loss_scale_patience, loss_scale_hysteresis;
-  bool loss_scale_fixed = false;
-
-  std::optional<int> stage;
-  std::optional<Shares> params, optimizer_states;
+  // What means an option only together with others, or with the ranks.
+  std::optional<std::int64_t> train_batch;
+  std::optional<std::int64_t> prefetch_elements, most_live_elements;  // --prefetch, in elements of the run's dtype
+  std::optional<double> start_part, end_part;                         // where rates start and end, in parts of --lr
   std::vector<std::filesystem::path> nvme_paths;
-  std::optional<std::int64_t> piece_elements, prefetch_elements, most_live_elements;
-  std::optional<std::int64_t> io_piece_bytes, io_depth;
-  bool activation_checkpointing = false;
-  std::optional<Place> activations;
 
   std::vector<std::string> unused;  // keys that zeepo does not act on, as "zero_optimization.overlap_comm"
 };

@@ -9,11 +9,6 @@ namespace {
 
 using Flags = std::set<std::string>;
 
-template <class T, class Value>
-void lay(const Flags& flags, const char* flag, const std::optional<Value>& value, T& option) {
-  if (value && !flags.contains(flag)) option = static_cast<T>(*value);
-}
-
 // train_batch_size over what the rest makes of it: the one that is missing.
 std::int64_t rest_of_batch(const DeepSpeedConfig& config, const std::string& by, std::int64_t known, int ranks) {
   const std::int64_t whole = *config.train_batch, part = known * ranks;
@@ -29,11 +24,10 @@ std::int64_t rest_of_batch(const DeepSpeedConfig& config, const std::string& by,
 // train_batch_size = micro-batch x accumulation x ranks. It gives what neither flags nor file say of the other two. A
 // flag that contradicts it wins; a file that contradicts itself is a fault.
 void lay_batch(const DeepSpeedConfig& config, const Flags& flags, int ranks, TrainOptions& options) {
-  const bool micro_flag = flags.contains("--micro-batch"), accum_flag = flags.contains("--grad-accum");
-  lay(flags, "--micro-batch", config.micro_batch, options.micro_batch);
-  lay(flags, "--grad-accum", config.grad_accum, options.grad_accum);
   if (!config.train_batch) return;
-  const bool micro_known = micro_flag || config.micro_batch, accum_known = accum_flag || config.grad_accum;
+  const bool micro_flag = flags.contains("--micro-batch"), accum_flag = flags.contains("--grad-accum");
+  const bool micro_known = micro_flag || config.values.contains("--micro-batch");
+  const bool accum_known = accum_flag || config.values.contains("--grad-accum");
   // Flags are checked later, all together; nothing is derived from one that is out of range.
   if ((micro_flag && options.micro_batch < 1) || (accum_flag && options.grad_accum < 1)) return;
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
@@ -53,54 +47,25 @@ void lay_batch(const DeepSpeedConfig& config, const Flags& flags, int ranks, Tra
   }
 }
 
-void lay_optimizer(const DeepSpeedConfig& config, const Flags& flags, TrainOptions& options) {
-  lay(flags, "--clip", config.clip, options.clip);
-  lay(flags, "--optimizer", config.optimizer, options.optimizer.type);
-  lay(flags, "--betas", config.beta1, options.optimizer.beta1);
-  lay(flags, "--betas", config.beta2, options.optimizer.beta2);
-  lay(flags, "--eps", config.eps, options.optimizer.eps);
-  lay(flags, "--momentum", config.momentum, options.optimizer.momentum);
-  lay(flags, "--weight-decay", config.weight_decay, options.optimizer.weight_decay);
-}
-
-void lay_schedule(const DeepSpeedConfig& config, const Flags& flags, Schedule& schedule) {
-  lay(flags, "--lr", config.warmup_max_lr ? config.warmup_max_lr : config.lr, schedule.lr);
-  lay(flags, "--schedule", config.schedule, schedule.type);
-  lay(flags, "--warmup", config.warmup, schedule.warmup);
-  lay(flags, "--lr-end", config.lr_end, schedule.lr_end);
-  if (config.end_part) lay(flags, "--lr-end", std::optional(*config.end_part * schedule.lr), schedule.lr_end);
-  if (config.lr_start) schedule.lr_start = *config.lr_start;
+// Of the rate that holds in the end.
+void lay_parts(const DeepSpeedConfig& config, const Flags& flags, Schedule& schedule) {
   if (config.start_part) schedule.lr_start = *config.start_part * schedule.lr;
-  if (config.warmup_shape) schedule.warmup_shape = *config.warmup_shape;
-  if (config.schedule_end) schedule.end = *config.schedule_end;
+  if (config.end_part && !flags.contains("--lr-end")) schedule.lr_end = *config.end_part * schedule.lr;
 }
 
-void lay_loss_scale(const DeepSpeedConfig& config, LossScale::Options& scale) {
-  scale.initial = config.loss_scale_initial.value_or(scale.initial);
-  scale.least = config.loss_scale_least.value_or(scale.least);
-  scale.patience = config.loss_scale_patience.value_or(scale.patience);
-  scale.hysteresis = config.loss_scale_hysteresis.value_or(scale.hysteresis);
-  scale.fixed = config.loss_scale_fixed;
-}
-
-void need_path(const DeepSpeedConfig& config, const Flags& flags, const char* flag, const char* block,
-               const std::optional<Shares>& shares, const TrainOptions& options) {
-  if (flags.contains(flag) || !shares || !shares->in_files() || !options.nvme_paths.empty()) return;
-  throw UsageError("{}: zero_optimization.{}.nvme_path: absent: with device nvme there must be one, or --nvme-path",
-                   config.file, block);
-}
-
-void lay_placement(const DeepSpeedConfig& config, const Flags& flags, TrainOptions& options) {
-  lay(flags, "--offload-param", config.params, options.placement.params);
-  lay(flags, "--offload-optimizer", config.optimizer_states, options.placement.optimizer);
-  lay(flags, "--offload-activations", config.activations, options.placement.activations);
-  if (config.activation_checkpointing) options.activation_checkpointing = true;
+void lay_paths(const DeepSpeedConfig& config, const Flags& flags, TrainOptions& options) {
   if (!flags.contains("--nvme-path") && !config.nvme_paths.empty()) options.nvme_paths = config.nvme_paths;
-  need_path(config, flags, "--offload-param", "offload_param", config.params, options);
-  need_path(config, flags, "--offload-optimizer", "offload_optimizer", config.optimizer_states, options);
-  if (config.piece_elements) options.piece_elements = *config.piece_elements;
-  if (config.io_piece_bytes) options.io.piece_bytes = static_cast<std::size_t>(*config.io_piece_bytes);
-  if (config.io_depth) options.io.depth = static_cast<int>(*config.io_depth);
+  const auto need_path = [&](const char* option, const char* block, const Shares& shares) {
+    if (flags.contains(option) || !config.values.contains(option)) return;
+    if (shares.in_files() && options.nvme_paths.empty())
+      throw UsageError("{}: zero_optimization.{}.nvme_path: absent: with device nvme there must be one, or --nvme-path",
+                       config.file, block);
+  };
+  need_path("--offload-param", "offload_param", options.placement.params);
+  need_path("--offload-optimizer", "offload_optimizer", options.placement.optimizer);
+}
+
+void lay_prefetch(const DeepSpeedConfig& config, const Flags& flags, TrainOptions& options) {
   if (flags.contains("--prefetch")) return;
   const auto bytes_an_element = static_cast<std::int64_t>(size_of(options.dtype));
   if (config.prefetch_elements) options.prefetch_bytes = *config.prefetch_elements * bytes_an_element;
@@ -111,14 +76,13 @@ void lay_placement(const DeepSpeedConfig& config, const Flags& flags, TrainOptio
 }  // namespace
 
 void apply(const DeepSpeedConfig& config, const Flags& flags, int ranks, TrainOptions& options) {
+  for (const TrainOption& option : option_table())
+    if (const auto found = config.values.find(option.name); found != config.values.end())
+      if (!flags.contains(option.name)) option.parse(options, found->second);
   lay_batch(config, flags, ranks, options);
-  lay_optimizer(config, flags, options);
-  lay_schedule(config, flags, options.schedule);
-  lay(flags, "--dtype", config.dtype, options.dtype);
-  lay_loss_scale(config, options.loss_scale);
-  lay(flags, "--stage", config.stage, options.stage);
-  lay_placement(config, flags, options);
-  if (config.print_every) options.print_every = *config.print_every;
+  lay_parts(config, flags, options.schedule);
+  lay_paths(config, flags, options);
+  lay_prefetch(config, flags, options);
 }
 
 }  // namespace zeepo

@@ -1,101 +1,70 @@
 #include "zeepo/train/options.h"
 
-#include <cmath>
-
 #include "zeepo/base/error.h"
+#include "zeepo/train/option_table.h"
+#include "zeepo/train/option_values.h"
 
 namespace zeepo {
 namespace {
 
-void at_least(const char* option, std::int64_t value, std::int64_t least) {
-  if (value < least) throw UsageError("train: {} {}: must be at least {}", option, value, least);
+// The tokens of a step must be countable in 64 bits on any number of ranks: a million of them have 2^20 times these.
+// More positions than a model may have are refused by Trainer, which knows how many there are.
+void check_tokens(const TrainOptions& options) {
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 43, kMostPositions = std::int64_t{1} << 30;
+  if (options.seq_len > kMostPositions) return;
+  const std::int64_t samples = options.micro_batch * options.grad_accum;
+  if (options.seq_len > 0 && samples > kMostTokens / options.seq_len)
+    throw UsageError(
+        "train: --micro-batch {} --grad-accum {} --seq-len {}: must be at most {} tokens a step and rank; lower one of "
+        "them",
+        options.micro_batch, options.grad_accum, options.seq_len, kMostTokens);
 }
 
-// Far beyond what makes sense, so that products of sizes stay within 64 bits.
-void in_sizes(const char* option, std::int64_t value) {
-  constexpr std::int64_t kMost = 1 << 20;
-  at_least(option, value, 1);
-  if (value > kMost) throw UsageError("train: {} {}: must be at most {}", option, value, kMost);
+void check_products(const TrainOptions& options) {
+  if (options.products != Products::fp8) return;
+  if (options.backend != Backend::cuda)
+    throw UsageError("train: --matmul-dtype fp8: needs a GPU; add --device cuda, or leave it out");
+  if (options.dtype == DType::f32)
+    throw UsageError("train: --matmul-dtype fp8: with --dtype bf16 or fp16, not {}", name_of(options.dtype));
+  if (options.linear_tiles > 1)
+    throw UsageError("train: --matmul-dtype fp8: with whole layers, not with --tile-linear {}", options.linear_tiles);
 }
 
-void in_range(const char* option, double value, double least, double below) {
-  if (!(value >= least && value < below))
-    throw UsageError("train: {} {}: must be at least {} and below {}", option, value, least, below);
+void check_comm(const TrainOptions& options) {
+  if (options.comm != CommBackend::nccl) return;
+  if (options.backend != Backend::cuda)
+    throw UsageError("train: --comm nccl: carries GPU memory alone; use --device cuda");
+  if (options.rank_bytes_per_second > 0)
+    throw UsageError("train: --simulate-link ranks: slows what passes through host memory; use --comm mpi");
 }
 
-void not_negative(const char* option, double value) {
-  if (!(value >= 0) || std::isinf(value)) throw UsageError("train: {} {}: must be a number, 0 or more", option, value);
-}
-
-void are_shares(const char* option, const Shares& shares) {
-  constexpr double kRounding = 1e-9;
-  if (!(shares.host >= 0 && shares.nvme >= 0 && shares.host + shares.nvme <= 1 + kRounding))
-    throw UsageError("train: {} host={},nvme={}: must be shares, 0 or more and together at most 1", option, shares.host,
-                     shares.nvme);
-}
-
-}  // namespace
-
-StepPhase step_phase(const TrainOptions& options) {
-  return options.clip > 0 || options.dtype == DType::f16 || options.delayed_update ? StepPhase::after_backward
-                                                                                   : StepPhase::in_backward;
-}
-
-HostStepObstacle host_step_obstacle(const TrainOptions& options) {
-  return host_step_obstacle(step_phase(options),
-                       options.placement.params, options.placement.optimizer);
-}
-
-void check(const TrainOptions& options) {
-  at_least("--seq-len", options.seq_len, 0);
-  in_sizes("--micro-batch", options.micro_batch);
-  in_sizes("--grad-accum", options.grad_accum);
-  at_least("--steps", options.steps, 0);
-  if (options.stage < 0 || options.stage > 3)
-    throw UsageError("train: --stage {}: must be 0, 1, 2 or 3", options.stage);
+void check_sums(const TrainOptions& options) {
   if (options.stage > 1 && options.reduce == Reduce::last)
     throw UsageError("train: --reduce last: works with --stage 0 and 1, not with {}", options.stage);
-  at_least("--blocks-per-unit", options.blocks_per_unit, 1);
-  in_sizes("--tile-linear", options.linear_tiles);
-  if (options.products == Products::fp8) {
-    if (options.backend != Backend::cuda)
-      throw UsageError("train: --matmul-dtype fp8: needs a GPU; add --device cuda, or leave it out");
-    if (options.dtype == DType::f32)
-      throw UsageError("train: --matmul-dtype fp8: with --dtype bf16 or fp16, not {}", name_of(options.dtype));
-    if (options.linear_tiles > 1)
-      throw UsageError("train: --matmul-dtype fp8: with whole layers, not with --tile-linear {}", options.linear_tiles);
-  }
-  not_negative("--timeout", options.timeout_seconds);
-  at_least("--warmup", options.schedule.warmup, 0);
-  not_negative("--lr", options.schedule.lr);
-  not_negative("--lr-end", options.schedule.lr_end);
-  not_negative("--clip", options.clip);
-  at_least("--delay-after", options.delay_after, 0);
-  if (options.delayed_update && options.grad_accum > 1)
-    throw UsageError(
-        "train: --delayed-update with --grad-accum {}: gradients of one step are kept only; use "
-        "--grad-accum 1, or leave it out: a step then takes a smaller part of the time anyway",
-        options.grad_accum);
-  not_negative("--weight-decay", options.optimizer.weight_decay);
-  not_negative("--eps", options.optimizer.eps);
-  in_range("--betas", options.optimizer.beta1, 0, 1);
-  in_range("--betas", options.optimizer.beta2, 0, 1);
-  check(options.optimizer);
-  in_range("--momentum", options.optimizer.momentum, 0, 1);
-  if (options.dropout) in_range("--dropout", *options.dropout, 0, 1);
-  are_shares("--offload-param", options.placement.params);
-  are_shares("--offload-optimizer", options.placement.optimizer);
+  if (options.sum_order != SumOrder::local) return;
+  if (options.reduce == Reduce::last)
+    throw UsageError("train: --sum-order local: works with --reduce each, not with last, which has sums of its own");
+  if (step_side(options) == StepSide::device) return;
+  constexpr const char* kWhy =
+      "the products add to sums on the device, and the host steps with sums of its own; use --step-below device, or "
+      "--sum-order global";
+  if (options.choose.optimizer) throw UsageError("train: --sum-order local: with --placement auto: {}", kWhy);
+  if (!options.placement.optimizer.on_device())
+    throw UsageError("train: --sum-order local: with --offload-optimizer {}: {}", text_of(options.placement.optimizer),
+                     kWhy);
+}
+
+void check_step_below(const TrainOptions& options) {
   if (!options.host_step_share) return;
   const double share = *options.host_step_share;
-  if (!(share >= 0 && share <= 1)) throw UsageError("train: --step-below {}: must be a share from 0 to 1", share);
   if (share == 0 || (share == 1 && options.backend != Backend::cuda)) return;
-  const std::string named = share == 1 ? "host" : fmt::format("{}", share);
+  const std::string named = text_of_host_share(share);
   const HostStepObstacle bar = host_step_obstacle(options);
   if (bar == HostStepObstacle::backward_pass)
     throw UsageError(
-        "train: --step-below {}: with {} the device steps inside the backward pass; leave it out, or use --step-below "
-        "device",
-        named, options.delayed_update ? "--delayed-update" : "--clip 0");
+        "train: --step-below {}: with --clip 0 the device steps inside the backward pass; leave it out, or use "
+        "--step-below device",
+        named);
   if (options.choose.any()) return;  // of where states live
   if (bar == HostStepObstacle::no_host_state)
     throw UsageError(
@@ -107,6 +76,33 @@ void check(const TrainOptions& options) {
         "train: --step-below {}: parameters in files are stepped by the device: use --offload-param host or none, or "
         "leave it out",
         named);
+}
+
+}  // namespace
+
+StepPhase step_phase(const TrainOptions& options) {
+  return options.clip > 0 || options.dtype == DType::f16 ? StepPhase::after_backward : StepPhase::in_backward;
+}
+
+HostStepObstacle host_step_obstacle(const TrainOptions& options) {
+  return host_step_obstacle(step_phase(options) == StepPhase::in_backward, options.placement.params,
+                       options.placement.optimizer);
+}
+
+StepSide step_side(const TrainOptions& options) {
+  return options.backend != Backend::cuda && options.host_step_share.value_or(1) == 1 ? StepSide::host
+                                                                                      : StepSide::device;
+}
+
+void check(const TrainOptions& options) {
+  for (const TrainOption& option : option_table())
+    if (option.check) option.check(options);
+  check(options.optimizer);
+  check_tokens(options);
+  check_products(options);
+  check_comm(options);
+  check_sums(options);
+  check_step_below(options);
 }
 
 }  // namespace zeepo

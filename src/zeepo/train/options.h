@@ -16,6 +16,10 @@
 
 namespace zeepo {
 
+// What carries GPU memory between ranks; automatic: NCCL where it is built in and every rank has a GPU of its own.
+enum class CommBackend { automatic, mpi, nccl };
+
+// Each field is an option of option_table.h.
 struct TrainOptions {
   std::filesystem::path model;
   bool from_scratch = false;
@@ -32,19 +36,19 @@ struct TrainOptions {
   Schedule schedule;
   Decay decay = Decay::all;
   float clip = 1.0f;
-  bool delayed_update = false;
-  std::int64_t delay_after = 40;  // steps, where updates are delayed
-  std::optional<float> dropout;   // instead of the three that config.json gives
+  std::optional<float> dropout;  // instead of the three that config.json gives
   Backend backend = Backend::cpu;
   DType dtype = DType::f32;
   LossScale::Options loss_scale;  // fp16 only
   bool activation_checkpointing = false;
   int stage = 0;
   Reduce reduce = Reduce::each;
+  SumOrder sum_order = SumOrder::global;
   std::int64_t blocks_per_unit = 1;
-  Products products = Products::as_stored;  // of the linear layers of the blocks
-  std::int64_t linear_tiles = 1;            // that each linear layer of the blocks runs as
-  double timeout_seconds = 0;               // 0: none
+  Products products = Products::as_stored;    // of the linear layers of the blocks
+  std::int64_t linear_tiles = 1;              // that each linear layer of the blocks runs as
+  CommBackend comm = CommBackend::automatic;  // for who makes the communicator
+  double timeout_seconds = 0;                 // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
   // Of the optimizer's state in host memory, the part that the host steps; the device steps the rest. Empty: all of it
@@ -60,6 +64,7 @@ struct TrainOptions {
   std::int64_t device_bytes = 0, host_bytes = 0;                // budgets; 0: what the machine has
   std::int64_t nvme_bytes = 0;                                  // the most that files may take; 0: what the run needs
   double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
+  double rank_bytes_per_second = 0;                             // likewise, for who makes the communicator
 
   std::int64_t print_every = 1;  // steps between progress lines
   std::string log;               // JSON lines: a path, "-" for stdout, empty for none
@@ -74,7 +79,10 @@ StepPhase step_phase(const TrainOptions& options);
 // What keeps the host from stepping a part of the optimizer's state beside the device in this run.
 HostStepObstacle host_step_obstacle(const TrainOptions& options);
 
-// Throws UsageError for a value out of range, naming the option.
+// Who steps the optimizer's state that is offloaded; `device` may leave a share of it to the host.
+StepSide step_side(const TrainOptions& options);
+
+// Throws UsageError for a value out of range, or options that exclude each other, naming them.
 void check(const TrainOptions& options);
 
 }  // namespace zeepo

@@ -76,9 +76,7 @@ std::string Trainer::step_below_text() const {
   if (options.host_share > 0 && host_step_obstacle(options_) == HostStepObstacle::none)
     return fmt::format("what lives below the device is stepped there, {:.0f}% of what is in host memory by the host",
                        100 * options.host_share);
-  const char* when = options.step_phase == StepPhase::in_backward ? ", inside the backward pass"
-                     : options_.delayed_update                    ? ", under the next step's passes"
-                                                                  : "";
+  const char* when = options.step_phase == StepPhase::in_backward ? ", inside the backward pass" : "";
   return fmt::format("what lives below the device is stepped there{}", when);
 }
 

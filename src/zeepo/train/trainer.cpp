@@ -15,6 +15,7 @@
 #include "zeepo/model/model_directory.h"
 #include "zeepo/model/staging_directory.h"
 #include "zeepo/nn/layers.h"
+#include "zeepo/train/option_table.h"
 #include "zeepo/train/trace_file.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
@@ -116,52 +117,18 @@ std::int64_t Trainer::tokens_per_step() const {
 }
 
 void Trainer::check_ranks() const {
-  const auto text = [](const auto& value) { return fmt::format("{}", value); };
-  const auto batch = fmt::format("{} x {} x {}, {} steps", options_.micro_batch, options_.seq_len, options_.grad_accum,
-                                 options_.steps);
   std::string model;
   for (const auto& [name, shape] : tensors_) model += fmt::format("{} ({});", name, fmt::join(shape, ", "));
-  const OptimizerOptions& optimizer = options_.optimizer;
-  const auto rule =
-      fmt::format("optimizer {}, betas {} {}, eps {}, momentum {}, decay {} of {}, clip {}, moments {}, delay {}",
-                  static_cast<int>(optimizer.type), optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.momentum,
-                  optimizer.weight_decay, options_.decay == Decay::all ? "all" : "matrices", options_.clip,
-                  static_cast<int>(optimizer.moments), options_.delayed_update ? options_.delay_after : -1);
-  const Schedule& schedule = options_.schedule;
-  const auto rates = fmt::format(
-      "schedule {}, warmup {} {} from {}, lr {} to {} at {}", static_cast<int>(schedule.type), schedule.warmup,
-      static_cast<int>(schedule.warmup_shape), schedule.lr_start, schedule.lr, schedule.lr_end, schedule.end);
-  const char* step_side = !options_.host_step_share                          ? "auto"
-                          : engine_options().step_below_on == StepSide::host ? "host"
-                                                                             : "device, or a share of the host";
-  const LossScale::Options& scale = options_.loss_scale;
-  const auto scaling = fmt::format("{} {}, at least {}, patience {}, hysteresis {}", scale.fixed ? "fixed" : "dynamic",
-                                   scale.initial, scale.least, scale.patience, scale.hysteresis);
   const auto hash = [](const std::string& value) { return fmt::format("{:x}", std::hash<std::string>{}(value)); };
-  check_agreement(communicator_, {{"the model's tensors", hash(model)},
-                                  {"config.json", hash(read_text(options_.model / "config.json"))},
-                                  {"--from-scratch", text(options_.from_scratch)},
-                                  {"the number of tokens", text(data_->tokens())},
-                                  {"--no-shuffle", text(options_.order == Order::as_is)},
-                                  {"--stage", text(options_.stage)},
-                                  {"--dtype", text(name_of(options_.dtype))},
-                                  {"batch and steps", batch},
-                                  {"--seed", text(options_.seed)},
-                                  {"the learning rate", rates},
-                                  {"the optimizer", rule},
-                                  {"the loss scale", scaling},
-                                  {"--dropout", text(options_.dropout.value_or(-1))},
-                                  {"--prefetch", text(options_.prefetch_bytes)},
-                                  {"where states live", flags_of(arrangement())},
-                                  {"--placement", text(options_.choose.any())},
-                                  {"--no-tune", text(!options_.tune.prefetch && !options_.tune.pieces)},
-                                  {"--step-below", step_side},
-                                  {"--blocks-per-unit", text(options_.blocks_per_unit)},
-                                  {"--tile-linear", text(options_.linear_tiles)},
-                                  {"--matmul-dtype", options_.products == Products::fp8 ? "fp8" : "same"},
-                                  {"--reduce", options_.reduce == Reduce::last ? "last" : "each"},
-                                  {"--trace", options_.trace.empty() ? "none" : "some"},
-                                  {"--output", options_.output.empty() ? "none" : "some"}});
+  std::vector<std::pair<std::string, std::string>> values{
+      {"the model's tensors", hash(model)},
+      {"config.json", hash(read_text(options_.model / "config.json"))},
+      {"the number of tokens", fmt::format("{}", data_->tokens())}};
+  for (auto& value : agreed_values(options_)) values.push_back(std::move(value));
+  // Which --memory host= bounds beside sub_group_size, and which collectives depend on.
+  values.emplace_back("the elements of a piece of optimizer state (--memory host=)",
+                      fmt::format("{}", engine_options().piece_elements));
+  check_agreement(communicator_, values);
 }
 
 EngineOptions Trainer::engine_options() const {
@@ -175,7 +142,7 @@ EngineOptions Trainer::engine_options() const {
           .decay = options_.decay,
           .accumulation = options_.grad_accum,
           .reduce = options_.reduce,
-          .sum_order = options_.backend == Backend::cuda ? SumOrder::local : SumOrder::global,
+          .sum_order = options_.sum_order,
           .blocks_per_unit = options_.blocks_per_unit,
           .placement = options_.placement,
           .step_below_on = on_host ? StepSide::host : StepSide::device,

@@ -119,5 +119,36 @@ TEST_F(MpiTraining, InBf16AtTheStagesBetween) {
   expect_same({2, 2, "bf16"});
 }
 
+// One message, not one a rank.
+TEST(MpiUsage, ErrorsExitWithTwo) {
+  const std::vector<std::string> good{ZEEPO_PROGRAM, "train", "--model",  kModel, "--data",    kModel / "tokens.bin",
+                                      "--steps",     "1",     "--device", "cpu",  "--threads", "1"};
+  const auto with = [&](std::vector<std::string> given) {
+    given.insert(given.begin(), good.begin(), good.end());
+    return given;
+  };
+  const auto job = [](int ranks, const std::vector<std::string>& command) {
+    std::vector<std::string> arguments{"-n", std::to_string(ranks)};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    return arguments;
+  };
+  const auto expect = [](const std::vector<std::string>& arguments, const std::string& message) {
+    const auto finished = run_program(ZEEPO_MPIRUN, arguments);
+    EXPECT_EQ(finished.code, 2) << finished.err;
+    const std::size_t first = finished.err.find(message);
+    EXPECT_NE(first, std::string::npos) << finished.err;
+    EXPECT_EQ(finished.err.find(message, first + 1), std::string::npos) << finished.err;
+  };
+  expect(job(3, with({"--micro-batch", "0"})), "zeepo: train: --micro-batch 0: must be at least 1");
+  expect(job(3, with({"--frobnicate"})), "--frobnicate");
+  expect(job(3, with({"--seq-len", "100000"})), "zeepo: train: --seq-len 100000: the model has");  // known to Trainer
+  // On one rank alone: the others, which have started to train, end too.
+  auto differing = job(1, good);
+  differing.emplace_back(":");
+  const auto bad = job(1, with({"--lr", "fast"}));
+  differing.insert(differing.end(), bad.begin(), bad.end());
+  expect(differing, "zeepo: rank 1: train: --lr fast");
+}
+
 }  // namespace
 }  // namespace zeepo

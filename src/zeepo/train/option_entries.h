@@ -1,0 +1,24 @@
+// The entries of option_table.h, in the order of the help.
+#pragma once
+
+#include <vector>
+
+#include "zeepo/train/option_table.h"
+
+namespace zeepo {
+
+inline constexpr std::int64_t kMostSamples = 1
+                                             << 20;  // of a micro-batch, or micro-batches: far beyond what makes sense
+
+// What decides the result: option_entries_training.cpp.
+void add_data_options(std::vector<TrainOption>& table);
+void add_optimizer_options(std::vector<TrainOption>& table);
+void add_numerics_options(std::vector<TrainOption>& table);
+// Where and how it is computed: option_entries_execution.cpp.
+void add_rank_options(std::vector<TrainOption>& table);
+void add_memory_options(std::vector<TrainOption>& table);
+void add_report_options(std::vector<TrainOption>& table);
+// What only DeepSpeed's file can say: option_entries_file.cpp.
+void add_file_options(std::vector<TrainOption>& table);
+
+}  // namespace zeepo
