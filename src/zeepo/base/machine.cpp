@@ -1,5 +1,6 @@
 #include "zeepo/base/machine.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -17,8 +18,10 @@ namespace zeepo {
 namespace {
 
 std::int64_t memory_line(const std::filesystem::path& root, const char* key) {
-  const auto kibibytes = number_after(root / "proc/meminfo", key);
-  if (!kibibytes) throw Error("{} has no {} line", (root / "proc/meminfo").string(), key);
+  const auto path = root / "proc/meminfo";
+  if (!std::ifstream(path)) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
+  const auto kibibytes = number_after(path, key);
+  if (!kibibytes) throw Error("{} has no {} line", path.string(), key);
   return *kibibytes * 1024;
 }
 
@@ -52,10 +55,11 @@ std::int64_t free_disk_bytes(const std::vector<std::filesystem::path>& directori
 }
 
 std::int64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
-  throw Error("/proc/self/status has no VmHWM line");
+  if (const auto kibibytes = number_after("/proc/self/status", "VmHWM:")) return *kibibytes * 1024;
+  // Where no file can be opened any more. It may count what this process was before it became zeepo (execve).
+  rusage usage{};
+  if (::getrusage(RUSAGE_SELF, &usage) != 0) throw Error("cannot ask for the peak memory: {}", std::strerror(errno));
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
 }  // namespace zeepo

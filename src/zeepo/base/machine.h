@@ -15,7 +15,7 @@ std::int64_t free_memory_bytes(const std::filesystem::path& root = "/");
 // What is free on the file systems of these directories, each counted once however many directories it has. Throws
 // Error naming a directory that cannot be asked.
 std::int64_t free_disk_bytes(const std::vector<std::filesystem::path>& directories);
-// The largest resident memory of this process so far (VmHWM).
+// The largest resident memory of this process so far (VmHWM). Needs no file handle.
 std::int64_t peak_resident_bytes();
 
 }  // namespace zeepo
