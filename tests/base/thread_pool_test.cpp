@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "tests/support/refused_threads.h"
 #include "zeepo/base/error.h"
 
 namespace zeepo {
@@ -105,6 +106,10 @@ TEST(ThreadPool, ManyShortRunsInARow) {
 TEST(ThreadPool, NeedsAThread) {
   EXPECT_THROW(ThreadPool(0), Error);
   EXPECT_THROW(ThreadPool(-1), Error);
+}
+
+TEST(ThreadPoolDeathTest, EndsInAnErrorWhenAThreadIsRefused) {
+  EXPECT_REFUSED([] { ThreadPool pool(64); }, "cannot start a thread for the pool of 64: .*ulimit -u.*--threads");
 }
 
 // Sets OMP_NUM_THREADS for as long as it lives.

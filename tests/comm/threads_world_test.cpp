@@ -5,6 +5,7 @@
 
 #include "tests/comm/collective_checks.h"
 #include "tests/comm/mismatch_checks.h"
+#include "tests/support/refused_threads.h"
 
 namespace zeepo {
 namespace {
@@ -17,6 +18,14 @@ TEST(ThreadsWorld, EveryRankGetsTheReferenceToTheBit) {
       comm.finish();
     });
   }
+}
+
+TEST(ThreadsWorldDeathTest, EndsInAnErrorWhenARankGetsNoThread) {
+  const auto job = [] {
+    ThreadsWorld world(6);
+    run(world, [](Communicator& comm) { comm.finish(); });  // waits for all ranks
+  };
+  EXPECT_REFUSED(job, "cannot start a thread for a rank: .*ulimit -u");
 }
 
 TEST(ThreadsWorld, SumsDependOnTheOrder) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/refused_threads.h"
+
 namespace zeepo {
 namespace {
 
@@ -95,6 +97,65 @@ TEST(Worker, FinishesItsJobsWhenDestroyed) {
     Worker worker;  // a failure that nobody waits for
     (void)worker.run([] { throw std::runtime_error("unheard"); });
   }
+}
+
+TEST(Worker, CompletionsOutliveTheirWorker) {
+  Completion good, bad;
+  {
+    Worker worker;
+    good = worker.run([] {});
+    bad = worker.run([] { throw std::runtime_error("the link is down"); });
+  }
+  EXPECT_EQ(failure_of(good), "");
+  EXPECT_EQ(failure_of(bad), "the link is down");
+}
+
+TEST(WaitingCompletion, WaitsWhenDestroyedAndWhenOverwritten) {
+  Worker worker;
+  for (const bool overwritten : {false, true}) {
+    std::atomic<bool> done = false;
+    {
+      WaitingCompletion waiting(worker.run([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        done = true;
+      }));
+      WaitingCompletion moved = std::move(waiting);  // the first one has nothing to wait for now
+      if (overwritten) {
+        moved = {};
+        EXPECT_TRUE(done);
+      }
+    }
+    EXPECT_TRUE(done);
+  }
+}
+
+TEST(WaitingCompletion, ThrowsToWhoWaitsAndNotFromItsDestructor) {
+  Worker worker;
+  WaitingCompletion bad(worker.run([] { throw std::runtime_error("first"); }));
+  EXPECT_EQ(failure_of(bad.handle()), "first");
+  {
+    const WaitingCompletion unheard(worker.run([] {}));
+  }
+}
+
+TEST(WorkerOnDemand, DrainsWhatItWasGivenAndThrowsItsFailure) {
+  WorkerOnDemand worker;
+  worker.drain();  // without a thread
+  int done = 0;
+  for (int i = 0; i < 10; ++i) (void)worker.run([&] { ++done; });
+  worker.drain();
+  EXPECT_EQ(done, 10);
+  (void)worker.run([] { throw std::runtime_error("the link is down"); });
+  EXPECT_THROW(worker.drain(), std::runtime_error);
+}
+
+TEST(WorkerDeathTest, EndsInAnErrorWhenTheThreadIsRefused) {
+  EXPECT_EXIT(exit_with_refusal(0,
+                                [] {
+                                  WorkerOnDemand worker;
+                                  worker.run([] {}).wait();
+                                }),
+              testing::ExitedWithCode(kRefused), "cannot start a thread for transfers");
 }
 
 TEST(Worker, ManyComeAndGo) {

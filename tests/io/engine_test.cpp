@@ -14,9 +14,17 @@
 
 #include "tests/io/io_test.h"
 #include "tests/support/io_faults.h"
+#include "tests/support/refused_threads.h"
 
 namespace zeepo {
 namespace {
+
+TEST(EngineDeathTest, EndsInAnErrorWhenAThreadIsRefused) {
+  EXPECT_REFUSED([] { make_io_engine({.backend = IoBackend::threads}); },
+                 "cannot start a thread for file I/O, one of 16: .*ulimit -u");
+  const auto uring = [] { make_io_engine({.backend = IoBackend::uring}); };
+  EXPECT_EXIT(exit_with_refusal(0, uring), testing::ExitedWithCode(kRefused), "io_uring");
+}
 
 class OpenFile {
  public:

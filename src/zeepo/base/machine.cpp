@@ -1,73 +1,65 @@
 #include "zeepo/base/machine.h"
 
-#include <unistd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
-#include <optional>
+#include <set>
 #include <string>
 
+#include "zeepo/base/control_group.h"
 #include "zeepo/base/error.h"
 
 namespace zeepo {
-
 namespace {
 
-// The number that a file of the kernel consists of; nothing where there is no such file, or it says "max".
-std::optional<std::int64_t> number_in(const char* path) {
-  std::ifstream file(path);
-  std::string text;
-  std::int64_t value = 0;
-  if (!(file >> text) || std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{}) return {};
-  return value;
+std::int64_t memory_line(const std::filesystem::path& root, const char* key) {
+  const auto path = root / "proc/meminfo";
+  if (!std::ifstream(path)) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
+  const auto kibibytes = number_after(path, key);
+  if (!kibibytes) throw Error("{} has no {} line", path.string(), key);
+  return *kibibytes * 1024;
 }
-
-// That a line like "MemAvailable:   12345 kB" or "inactive_file 12345" gives; nothing where there is none.
-std::optional<std::int64_t> number_after(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key)) return std::stoll(line.substr(key.size()));
-  return {};
-}
-
-// Of a control group, version 2 and 1.
-struct Group {
-  const char *limit, *used, *details, *cache;
-};
-constexpr std::array kGroups{
-    Group{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat", "inactive_file "},
-    Group{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-          "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file "}};
 
 }  // namespace
 
-std::int64_t usable_memory_bytes() {
-  std::int64_t bytes = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
-  for (const Group& group : kGroups)
-    if (const auto limit = number_in(group.limit); limit && *limit > 0) bytes = std::min(bytes, *limit);
+std::int64_t usable_memory_bytes(const std::filesystem::path& root) {
+  std::int64_t bytes = memory_line(root, "MemTotal:");
+  for (const MemoryGroup& group : memory_groups(root)) bytes = std::min(bytes, group.limit_bytes);
   return bytes;
 }
 
-std::int64_t free_memory_bytes() {
-  const auto available = number_after("/proc/meminfo", "MemAvailable:");
-  if (!available) throw Error("/proc/meminfo has no MemAvailable line");
-  std::int64_t bytes = *available * 1024;
-  for (const Group& group : kGroups) {
-    const auto limit = number_in(group.limit), used = number_in(group.used);
-    if (!limit || !used || *limit <= 0) continue;
-    const std::int64_t gives_way = number_after(group.details, group.cache).value_or(0);
-    bytes = std::min(bytes, std::max<std::int64_t>(0, *limit - *used + gives_way));
+std::int64_t free_memory_bytes(const std::filesystem::path& root) {
+  std::int64_t bytes = memory_line(root, "MemAvailable:");
+  for (const MemoryGroup& group : memory_groups(root))
+    bytes = std::min(bytes, std::max<std::int64_t>(0, group.limit_bytes - group.used_bytes));
+  return bytes;
+}
+
+std::int64_t free_disk_bytes(const std::vector<std::filesystem::path>& directories) {
+  std::int64_t bytes = 0;
+  std::set<dev_t> counted;
+  for (const auto& directory : directories) {
+    struct stat status {};
+    struct statvfs room {};
+    if (::stat(directory.c_str(), &status) != 0 || ::statvfs(directory.c_str(), &room) != 0)
+      throw Error("cannot ask for the free space of {}: {}", directory.string(), std::strerror(errno));
+    if (!counted.insert(status.st_dev).second) continue;
+    bytes += static_cast<std::int64_t>(room.f_bavail) * static_cast<std::int64_t>(room.f_frsize);
   }
   return bytes;
 }
 
 std::int64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
-  throw Error("/proc/self/status has no VmHWM line");
+  if (const auto kibibytes = number_after("/proc/self/status", "VmHWM:")) return *kibibytes * 1024;
+  // Where no file can be opened any more. It may count what this process was before it became zeepo (execve).
+  rusage usage{};
+  if (::getrusage(RUSAGE_SELF, &usage) != 0) throw Error("cannot ask for the peak memory: {}", std::strerror(errno));
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
 }  // namespace zeepo

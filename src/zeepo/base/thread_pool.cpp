@@ -6,23 +6,36 @@
 #include <string_view>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/start_thread.h"
 
 namespace zeepo {
+namespace {
+
+// Ends threads that wait on `started` for `stopping`.
+void stop(std::mutex& mutex, bool& stopping, std::condition_variable& started, std::vector<std::thread>& threads) {
+  {
+    const std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  started.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
 
 ThreadPool::ThreadPool(int threads) {
   if (threads < 1) throw Error("threads {}: must be at least 1", threads);
   workers_.reserve(static_cast<std::size_t>(threads) - 1);
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (int i = 1; i < threads; ++i)
+      workers_.push_back(start_thread(fmt::format("the pool of {}", threads), [this] { work(); }));
+  } catch (...) {
+    stop(mutex_, stopping_, started_, workers_);  // they wait on members of this pool
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  started_.notify_all();
-  for (auto& worker : workers_) worker.join();
-}
+ThreadPool::~ThreadPool() { stop(mutex_, stopping_, started_, workers_); }
 
 void ThreadPool::run(std::int64_t tasks, const std::function<void(std::int64_t)>& task) {
   if (tasks <= 1 || workers_.empty()) {

@@ -27,19 +27,25 @@ enum class TimelineRow : std::uint8_t {
   collectives,
   to_device,
   to_host,
-  to_device_aside,
-  to_host_aside,
+  to_device_out_of_band,
+  to_host_out_of_band,
   reads,
   reads_for_device,
   writes,
   writes_from_device,
 };
-inline constexpr std::array kTimelineRows{TimelineRow::steps,           TimelineRow::compute,
-                                          TimelineRow::host_step,       TimelineRow::collectives,
-                                          TimelineRow::to_device,       TimelineRow::to_host,
-                                          TimelineRow::to_device_aside, TimelineRow::to_host_aside,
-                                          TimelineRow::reads,           TimelineRow::reads_for_device,
-                                          TimelineRow::writes,          TimelineRow::writes_from_device};
+inline constexpr std::array kTimelineRows{TimelineRow::steps,
+                                          TimelineRow::compute,
+                                          TimelineRow::host_step,
+                                          TimelineRow::collectives,
+                                          TimelineRow::to_device,
+                                          TimelineRow::to_host,
+                                          TimelineRow::to_device_out_of_band,
+                                          TimelineRow::to_host_out_of_band,
+                                          TimelineRow::reads,
+                                          TimelineRow::reads_for_device,
+                                          TimelineRow::writes,
+                                          TimelineRow::writes_from_device};
 std::string_view name_of(TimelineRow row);
 
 // What work is about, for its span: "optimizer" of "h.3". Borrows both texts; who hands it on keeps them until the work

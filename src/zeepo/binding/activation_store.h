@@ -1,5 +1,4 @@
-// Keeps what the forward pass saves for the backward pass below the device: written behind the one, read ahead of the
-// other.
+// Offloads what the forward pass saves for the backward pass: written behind the one, prefetched for the other.
 //
 // In force as a SaveHook while a forward pass is recorded. Values come back in the reverse of the order in which they
 // were saved; the next one is fetched while the last is used. The store must outlive what it has saved.

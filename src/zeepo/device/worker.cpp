@@ -1,42 +1,61 @@
 #include "zeepo/device/worker.h"
 
+#include <utility>
+
+#include "zeepo/base/start_thread.h"
+
 namespace zeepo {
 
 void Completion::wait() {
   if (!state_) return;
   {
-    std::unique_lock lock(worker_->mutex_);
-    worker_->changed_.wait(lock, [this] { return state_->done; });
+    std::unique_lock lock(state_->signal->mutex);
+    state_->signal->changed.wait(lock, [this] { return state_->done; });
   }
   const auto state = std::move(state_);
   if (state->failure) std::rethrow_exception(state->failure);
 }
 
-Worker::Worker() : thread_([this] { work(); }) {}
+WaitingCompletion& WaitingCompletion::operator=(WaitingCompletion&& other) noexcept {
+  if (this == &other) return *this;
+  wait_silently();
+  completion_ = std::exchange(other.completion_, {});
+  return *this;
+}
+
+void WaitingCompletion::wait_silently() noexcept {
+  try {
+    completion_.wait();
+  } catch (...) {  // documented: who wants to know has waited
+  }
+}
+
+Worker::Worker() : thread_(start_thread("transfers and collectives", [this] { work(); })) {}
 
 Worker::~Worker() {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(signal_->mutex);
     stopping_ = true;
   }
-  changed_.notify_all();
+  signal_->changed.notify_all();
   thread_.join();
 }
 
 Completion Worker::run(std::function<void()> job) {
   auto state = std::make_shared<Completion::State>();
+  state->signal = signal_;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(signal_->mutex);
     jobs_.push_back({std::move(job), state});
   }
-  changed_.notify_all();
-  return Completion(this, std::move(state));
+  signal_->changed.notify_all();
+  return Completion(std::move(state));
 }
 
 void Worker::work() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(signal_->mutex);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    signal_->changed.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
@@ -53,7 +72,7 @@ void Worker::work() {
     }
     job.state->failure = failure;
     job.state->done = true;
-    changed_.notify_all();
+    signal_->changed.notify_all();
   }
 }
 

@@ -62,6 +62,17 @@ IoCompletion completion_of(const std::vector<Piece>& pieces) {
   return IoCompletion(std::make_unique<SubmissionPending>(pieces.front().submission));
 }
 
+void queue(const std::vector<Piece>& pieces, std::deque<Piece>& to) {
+  const auto before = static_cast<std::ptrdiff_t>(to.size());
+  try {
+    to.insert(to.end(), pieces.begin(), pieces.end());
+  } catch (...) {
+    to.erase(to.begin() + before, to.end());
+    for (const Piece& piece : pieces) piece.submission->finish_piece("out of memory");
+    throw;
+  }
+}
+
 void fail(const Piece& piece, const std::string& cause) {
   const IoCall& call = piece.call;
   piece.submission->finish_piece(fmt::format("cannot {} {}: {} bytes at offset {}: {}",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,6 +37,8 @@ struct Piece {
 std::vector<Piece> cut_into_pieces(IoDirection direction, std::span<const IoTransfer> transfers,
                                    std::size_t piece_bytes);
 IoCompletion completion_of(const std::vector<Piece>& pieces);
+// Puts all of them at the end of an engine's queue, or none and throws: nobody waits for what was not queued.
+void queue(const std::vector<Piece>& pieces, std::deque<Piece>& to);
 
 // Takes in the kernel's result (bytes, or the negative error number) of a call for piece.call. True: the rest must be
 // asked for again. False: the piece is finished, well or not, and its submission knows.

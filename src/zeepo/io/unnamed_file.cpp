@@ -41,7 +41,7 @@ UnnamedFile::UnnamedFile(const std::filesystem::path& directory, std::int64_t by
   try {
     allocate(directory, bytes);
     try_direct();
-  } catch (const Error&) {
+  } catch (...) {
     ::close(file_.descriptor);
     throw;
   }

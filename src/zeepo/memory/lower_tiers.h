@@ -1,26 +1,24 @@
-// What lies below a rank's device: host memory and, where directories are given, files; and the threads that carry
-// bytes up and down between them.
+// The tiers that a rank offloads to: host memory and, where directories are given, files; and the threads that carry
+// bytes between them and the device.
 //
-// Transfers run beside the compute, each direction in the order given. What one works on must live until its Completion
-// has been waited for; so must the texts of its About, for the timeline. All calls come from the rank's thread. A dry
-// one leases addresses and moves nothing.
+// Transfers run beside the compute, each direction in the order given. What a transfer works on must live until its
+// Completion has been waited for, or until drain(); so must the texts of its About, for the timeline. All calls come
+// from the rank's thread. A dry one leases addresses and moves nothing.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "zeepo/base/pace.h"
 #include "zeepo/base/timeline.h"
-#include "zeepo/device/copy_lane.h"
 #include "zeepo/device/stream.h"
 #include "zeepo/device/worker.h"
-#include "zeepo/io/swap_file.h"
 #include "zeepo/memory/arena_tier.h"
-#include "zeepo/memory/swap_tier.h"
+#include "zeepo/memory/file_store.h"
+#include "zeepo/memory/transfer_lane.h"
 
 namespace zeepo {
 
@@ -37,7 +35,7 @@ class LowerTiers {
   struct Options {
     std::int64_t host_bytes = 0;                    // the budget
     std::vector<std::filesystem::path> nvme_paths;  // none: no files
-    std::int64_t nvme_bytes = 0;                    // the size of the files, taken at once
+    std::int64_t nvme_bytes = 0;                    // the size of the files, allocated in the constructor; 0: no file
     std::int64_t staging_bytes = 4 << 20;  // of each buffer between a device and files, of which there are four
     double link_bytes_per_second = 0;      // a simulated link to the device, each way; 0: as fast as it goes
     double nvme_bytes_per_second = 0;      // simulated files
@@ -45,42 +43,40 @@ class LowerTiers {
     Timeline* timeline = nullptr;          // must outlive the tiers
   };
 
-  // Below the device of `compute`; work on host memory is done on `host_stream`. On a dry stream addresses without
-  // memory or files behind them, without end.
+  // Offloads from the device of `compute`; work on host memory is done on `host_stream`. On a dry stream addresses
+  // without memory or files behind them, without end.
   LowerTiers(const Options& options, Stream& compute, Stream& host_stream);
-  ~LowerTiers();
 
   // Throws Error for nvme without directories, and for the device.
   Tier& at(Place place);
   ArenaTier& host() { return *host_; }
-  SwapTier* nvme() { return nvme_.get(); }
+  SwapTier* nvme() { return files_ ? &files_->tier() : nullptr; }
   Stream& host_stream() { return host_stream_; }
 
   // `bytes` of a block from `offset` on, to device memory or from it, once what the compute stream has been given so
   // far is done. A transfer up starts when `after` is done too.
-  [[nodiscard]] Completion to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes,
-                                     const About& about, std::vector<Completion> after = {});
-  [[nodiscard]] Completion from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes,
-                                       const About& about);
+  Completion to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes, const About& about,
+                       std::vector<Completion> after = {});
+  Completion from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes,
+                         const About& about);
   // A block in files to host memory or from it; in whole pages, however many of their bytes are wanted.
-  [[nodiscard]] Completion read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
-                                const About& about, std::vector<Completion> after = {});
-  [[nodiscard]] Completion write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes,
-                                 const About& about);
+  Completion read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes, const About& about,
+                  std::vector<Completion> after = {});
+  Completion write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes, const About& about);
   // Host memory to device memory.
-  [[nodiscard]] Completion upload(const std::byte* host, void* device, std::size_t bytes, const About& about);
-  // The same, and from the device, on ways of their own: past all that is queued on the others, for what somebody on
-  // the host waits for or has made. They start when `after` is done.
-  [[nodiscard]] Completion upload_aside(const std::byte* host, void* device, std::size_t bytes, const About& about,
-                                        std::vector<Completion> after);
-  [[nodiscard]] Completion download_aside(const void* device, std::byte* host, std::size_t bytes, const About& about,
-                                          std::vector<Completion> after);
+  Completion upload(const std::byte* host, void* device, std::size_t bytes, const About& about);
+  // Between host and device memory on threads of their own, past all that is queued on the others: for what the host
+  // waits for in the middle of a step, or has just made. They start when `after` is done.
+  Completion upload_out_of_band(const std::byte* host, void* device, std::size_t bytes, const About& about,
+                                std::vector<Completion> after);
+  Completion download_out_of_band(const void* device, std::byte* host, std::size_t bytes, const About& about,
+                                  std::vector<Completion> after);
 
   // Tells the files' engine, once, which host memory most transfers pass through, besides the buffers here; later calls
   // do nothing. The blocks may be gone before the tiers are.
   void register_buffers(const std::vector<const Block*>& blocks);
   // How files are read and written, for the log; empty where there are none.
-  std::string description() const { return file_ ? file_->description() : ""; }
+  std::string description() const { return files_ ? files_->description() : ""; }
 
   // What the buffers between the device and files take of host memory.
   std::int64_t staging_bytes() const;
@@ -92,29 +88,27 @@ class LowerTiers {
   const LinkBytes& carried() const { return carried_; }
 
  private:
-  class Lane;
-  [[nodiscard]] Completion run(std::unique_ptr<Worker>& worker, std::function<void()> job);
-  [[nodiscard]] Completion copy_aside(std::unique_ptr<Worker>& worker, Lane& lane, const void* from, void* to,
-                                      std::size_t bytes, const About& about, std::vector<Completion> after);
+  TransferLane lane(Pace& pace, const TransferLane::Rows& rows, std::size_t staging_bytes);
+  static Completion copy(TransferLane& lane, const void* from, void* to, std::size_t bytes, const About& about,
+                         Point start, std::vector<Completion> after);
   Point now() const;
-  bool in_files(const Block& block) const { return nvme_ && block.in(*nvme_); }
+  bool in_files(const Block& block) const { return files_ && block.in(files_->tier()); }
 
-  Options options_;
   Stream& compute_;
   Stream& host_stream_;
   bool dry_;
+  Timeline* timeline_;
   Pace up_pace_, down_pace_;
   std::unique_ptr<ArenaTier> host_;
-  std::unique_ptr<IoEngine> engine_, slow_engine_;
-  std::unique_ptr<SwapFile> file_;
-  std::unique_ptr<SwapTier> nvme_;
-  bool registered_ = false;
+  std::unique_ptr<FileStore> files_;  // null: no directories
   std::array<double, kPlaces.size()> stalled_seconds_{};
   LinkBytes carried_;
-  std::unique_ptr<Lane> up_lane_, down_lane_, up_aside_lane_, down_aside_lane_;
-  // Last: their jobs use what stands above, and those of a later one wait for those of an earlier one; but the two
-  // aside wait for each other's and for work of who asked, who drains before this goes. Made when first used.
-  std::unique_ptr<Worker> writer_, down_, reader_, up_, down_aside_, up_aside_;
+  // Last: their jobs use what stands above. Jobs of a later one wait for those of an earlier one, so the order stays.
+  // The two out of band wait for each other's and for work of who asked, who drains before this goes.
+  WorkerOnDemand writer_;
+  TransferLane down_;
+  WorkerOnDemand reader_;
+  TransferLane up_, down_out_of_band_, up_out_of_band_;
 };
 
 }  // namespace zeepo

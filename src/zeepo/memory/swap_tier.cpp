@@ -11,7 +11,7 @@ SwapTier::SwapTier(std::string name, std::size_t budget_bytes, SwapFile* file)
 Block SwapTier::allocate(std::size_t bytes, Kind kind) {
   const auto offset = arena_.take(bytes);
   if (!offset)
-    throw Error("{}: {} more for {} do not fit in the {} set aside; held: {}", name(),
+    throw Error("{}: {} more for {} do not fit in the {} allocated for files; held: {}", name(),
                 format_size(static_cast<std::int64_t>(bytes)), name_of(kind),
                 format_size(static_cast<std::int64_t>(arena_.capacity())), describe(current()));
   return lease(nullptr, *offset, bytes, kind);

@@ -11,8 +11,9 @@ class SwapTier final : public Tier {
  public:
   // Blocks begin at pages of this size.
   static constexpr std::size_t kPageBytes = SwapFile::kPageBytes;
+  static constexpr std::size_t whole_pages(std::size_t bytes) { return Arena::aligned(bytes, kPageBytes); }
 
-  // Borrows the file; null: addresses without a file behind them, for a dry pass.
+  // Borrows the file; null: addresses without a file behind them, for a dry pass or for a budget of 0.
   SwapTier(std::string name, std::size_t budget_bytes, SwapFile* file);
 
   Block allocate(std::size_t bytes, Kind kind) override;

@@ -12,7 +12,7 @@ class Timeline;
 struct Device {
   Stream& compute;
   Tier& memory;
-  LowerTiers* lower = nullptr;   // what lies below the device, if anything
+  LowerTiers* lower = nullptr;   // host memory and files to offload to, if any
   Timeline* timeline = nullptr;  // where what is done is written down, if anywhere
   bool launching = false;        // in launch(): no memory may be taken
 

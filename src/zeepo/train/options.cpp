@@ -85,7 +85,7 @@ StepPhase step_phase(const TrainOptions& options) {
 }
 
 HostStepObstacle host_step_obstacle(const TrainOptions& options) {
-  return host_step_obstacle(step_phase(options) == StepPhase::in_backward, options.placement.params,
+  return host_step_obstacle(step_phase(options), options.placement.params,
                        options.placement.optimizer);
 }
 

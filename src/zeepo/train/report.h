@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "zeepo/zero/engine.h"
+#include "zeepo/zero/engine_options.h"
 
 namespace zeepo {
 

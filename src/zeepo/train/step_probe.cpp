@@ -10,7 +10,7 @@
 #include "zeepo/device/memory.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/host_stepper.h"
-#include "zeepo/zero/unit_state.h"
+#include "zeepo/zero/state_layout.h"
 
 namespace zeepo {
 namespace {

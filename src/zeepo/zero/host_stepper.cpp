@@ -45,10 +45,10 @@ HostStepper::Done HostStepper::run(Piece piece) {
   if (param) param.data = memory + Arena::aligned(grads.bytes(), kAlignment);
 
   piece.after.push_back(
-      tiers_.download_aside(piece.grads.data, memory, grads.bytes(), piece.gradients, {std::move(slot.free)}));
+      tiers_.download_out_of_band(piece.grads.data, memory, grads.bytes(), piece.gradients, {std::move(slot.free)}));
   if (param)
-    piece.after.push_back(tiers_.download_aside(piece.param.data, static_cast<std::byte*>(param.data), param.bytes(),
-                                                piece.parameters, {}));
+    piece.after.push_back(tiers_.download_out_of_band(piece.param.data, static_cast<std::byte*>(param.data),
+                                                      param.bytes(), piece.parameters, {}));
   Done done;
   done.stepped = worker_->run(
       [=, this, after = std::move(piece.after), step = std::move(piece.step), about = piece.state]() mutable {
@@ -58,8 +58,8 @@ HostStepper::Done HostStepper::run(Piece piece) {
       });
   done.weights = done.stepped;
   if (param)
-    done.weights = tiers_.upload_aside(static_cast<const std::byte*>(param.data), piece.param.data, param.bytes(),
-                                       piece.parameters, {done.stepped});
+    done.weights = tiers_.upload_out_of_band(static_cast<const std::byte*>(param.data), piece.param.data, param.bytes(),
+                                             piece.parameters, {done.stepped});
   slot.free = done.weights;
   return done;
 }

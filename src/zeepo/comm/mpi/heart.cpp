@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/start_thread.h"
 #include "zeepo/comm/mpi/abort.h"
-#include "zeepo/comm/mpi/mpi_check.h"
 
 namespace zeepo {
 namespace {
@@ -23,12 +23,10 @@ double seconds(std::chrono::steady_clock::duration duration) { return std::chron
 }  // namespace
 
 Heart::Heart(const MpiWorld& world, const Position& position, const Termination& termination)
-    : comm_(world.heart()),
-      rank_(world.rank()),
-      size_(world.size()),
-      position_(position),
+    : position_(position),
       termination_(termination),
-      thread_([this] { live(); }) {}
+      mail_(world),
+      thread_(start_thread("the heartbeat", [this] { live(); })) {}
 
 Heart::~Heart() {
   {
@@ -41,7 +39,7 @@ Heart::~Heart() {
 
 std::string Heart::failure() const {
   const std::lock_guard lock(mutex_);
-  const std::string here = fmt::format("while rank {} {}", rank_, position_.str());
+  const std::string here = fmt::format("while rank {} {}", mail_.rank(), position_.str());
   if (failure_.kind == Kind::silent)
     return fmt::format("rank {} has been silent for {} s {}", failure_.rank, kSilenceSeconds, here);
   return fmt::format("rank {} failed {}: {}", failure_.rank, here, failure_.text);
@@ -58,7 +56,7 @@ void Heart::fail(const std::string& message) {
 
 std::string Heart::ranks_behind() {
   std::unique_lock lock(mutex_);
-  answers_.assign(static_cast<std::size_t>(size_), std::nullopt);
+  answers_.assign(static_cast<std::size_t>(mail_.size()), std::nullopt);
   request_ = Request::ask;
   changed_.notify_all();
   const auto complete = [&] {
@@ -67,9 +65,9 @@ std::string Heart::ranks_behind() {
   changed_.wait_for(lock, kAnswerTime, [&] { return failed() || complete(); });
   const std::int64_t entered = position_.entered();
   std::string text;
-  for (int rank = 0; rank < size_; ++rank) {
+  for (int rank = 0; rank < mail_.size(); ++rank) {
     const auto& answer = answers_[static_cast<std::size_t>(rank)];
-    if (rank == rank_ || (answer && answer->entered >= entered)) continue;
+    if (rank == mail_.rank() || (answer && answer->entered >= entered)) continue;
     text += fmt::format("{}rank {} {}", text.empty() ? "" : "; ", rank, answer ? answer->text : "did not say");
   }
   return text;
@@ -90,17 +88,14 @@ void Heart::leave_end_to_caller() {
 
 void Heart::live() {
   try {
-    mpi_check(MPI_Irecv(&incoming_, sizeof incoming_, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &receiving_));
+    mail_.open();
     while (step()) {
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, kTick, [&] { return stopping_ || request_ != Request::none; });
     }
-    if (leaving_ && !failed()) {
-      mpi_check(MPI_Cancel(&receiving_));
-      mpi_check(MPI_Wait(&receiving_, MPI_STATUS_IGNORE));
-    }
+    if (pulse_.leaving && !failed()) mail_.close();
   } catch (const std::exception& error) {
-    Message failure = message_of(Kind::failed, error.what());
+    HeartMessage failure = message_of(Kind::failed, error.what());
     know(failure);
   }
   if (failed()) wait_for_end();
@@ -111,11 +106,11 @@ void Heart::live() {
 
 bool Heart::step() {
   const Clock::time_point now = Clock::now();
-  const double pause = seconds(now - last_step_), elapsed = std::min(pause, kBeatSeconds);
-  last_step_ = now;
+  const double pause = seconds(now - pulse_.last_step), elapsed = std::min(pause, kBeatSeconds);
+  pulse_.last_step = now;
   if (pause > kSilenceSeconds / 2) {
-    stood_still_ = pause;
-    resumed_at_ = now;
+    pulse_.stood_still = pause;
+    pulse_.resumed_at = now;
   }
   if (termination_.requested()) obey_termination();
   receive();
@@ -128,29 +123,25 @@ bool Heart::step() {
   }
   beat(elapsed);
   if (failed()) return false;
-  return !(leaving_ && predecessor_left_ && all_sent());
+  return !(pulse_.leaving && pulse_.predecessor_left && mail_.all_sent());
 }
 
 void Heart::receive() {
   while (!failed()) {
-    int done = 0;
-    MPI_Status status;
-    mpi_check(MPI_Test(&receiving_, &done, &status));
-    if (!done) return;
-    const Message message = incoming_;
-    mpi_check(MPI_Irecv(&incoming_, sizeof incoming_, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &receiving_));
-    handle(message, status.MPI_SOURCE);
+    const auto received = mail_.receive();
+    if (!received) return;
+    handle(received->message, received->from);
   }
 }
 
-void Heart::handle(const Message& message, int from) {
-  if (from == (rank_ + size_ - 1) % size_) silent_ = 0;
+void Heart::handle(const HeartMessage& message, int from) {
+  if (from == mail_.predecessor()) pulse_.silent = 0;
   switch (message.kind) {
     case Kind::beat: break;
-    case Kind::goodbye: predecessor_left_ = true; break;
+    case Kind::goodbye: pulse_.predecessor_left = true; break;
     case Kind::silent:
     case Kind::failed: know(message); break;
-    case Kind::question: send(from, message_of(Kind::answer, position_.str())); break;
+    case Kind::question: mail_.send(from, message_of(Kind::answer, position_.str())); break;
     case Kind::answer: {
       const std::lock_guard lock(mutex_);
       if (!answers_.empty()) answers_[static_cast<std::size_t>(from)] = message;
@@ -171,47 +162,46 @@ void Heart::take_request() {
   switch (request) {
     case Request::none: break;
     case Request::fail: tell_all(message_of(Kind::failed, text)); break;
-    case Request::ask: send_to_all(message_of(Kind::question)); break;
+    case Request::ask: mail_.send_to_all(message_of(Kind::question)); break;
     case Request::finish:
-      send((rank_ + 1) % size_, message_of(Kind::goodbye));
-      leaving_ = true;
+      mail_.send(mail_.successor(), message_of(Kind::goodbye));
+      pulse_.leaving = true;
       break;
   }
 }
 
 void Heart::beat(double elapsed) {
-  silent_ += elapsed;
-  since_beat_ += elapsed;
-  all_sent();
-  if (since_beat_ >= kBeatSeconds && sending_.size() < kMostSending && !leaving_) {
-    since_beat_ = 0;
-    send((rank_ + 1) % size_, message_of(Kind::beat));
+  pulse_.silent += elapsed;
+  pulse_.since_beat += elapsed;
+  const std::size_t sending = mail_.sending();
+  if (pulse_.since_beat >= kBeatSeconds && sending < kMostSending && !pulse_.leaving) {
+    pulse_.since_beat = 0;
+    mail_.send(mail_.successor(), message_of(Kind::beat));
   }
-  if (silent_ < kSilenceSeconds || predecessor_left_) return;
-  if (leaving_) {  // all ranks have come to their end; there is nobody left to tell
-    predecessor_left_ = true;
+  if (pulse_.silent < kSilenceSeconds || pulse_.predecessor_left) return;
+  if (pulse_.leaving) {  // all ranks have come to their end; there is nobody left to tell
+    pulse_.predecessor_left = true;
     return;
   }
-  Message silence = message_of(Kind::silent);
-  silence.rank = (rank_ + size_ - 1) % size_;
+  HeartMessage silence = message_of(Kind::silent);
+  silence.rank = mail_.predecessor();
   tell_all(silence);
 }
 
-void Heart::tell_all(const Message& failure) {
-  send_to_all(failure);
+void Heart::tell_all(const HeartMessage& failure) {
+  mail_.send_to_all(failure);
   const Clock::time_point start = Clock::now();
   Clock::time_point sent = Clock::time_point::max();
   while (Clock::now() < start + kTellTime) {
-    if (all_sent() && sent == Clock::time_point::max()) sent = Clock::now();
+    if (mail_.all_sent() && sent == Clock::time_point::max()) sent = Clock::now();
     if (sent != Clock::time_point::max() && Clock::now() > sent + kSettleTime) break;
-    int done = 0;  // looking for messages moves those that leave
-    mpi_check(MPI_Request_get_status(receiving_, &done, MPI_STATUS_IGNORE));
+    mail_.progress();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   know(failure);
 }
 
-void Heart::know(const Message& failure) {
+void Heart::know(const HeartMessage& failure) {
   const std::lock_guard lock(mutex_);
   failure_ = failure;
   failed_.store(true, std::memory_order_release);
@@ -223,41 +213,22 @@ void Heart::wait_for_end() {
   const auto taken = [&] { return stopping_ || caller_ends_; };
   if (changed_.wait_for(lock, std::chrono::duration<double>(kAbortSeconds), taken)) return;
   lock.unlock();
-  abort_mpi(rank_, failure());
+  abort_mpi(mail_.rank(), failure());
 }
 
 void Heart::obey_termination() {
   // Others may have ended because this process stood still: it is no witness then.
-  const bool stood_still = stood_still_ > 0 && seconds(last_step_ - resumed_at_) < kSilenceSeconds;
-  const std::string died =
-      stood_still ? fmt::format(", after it had stood still for {:.0f} s", stood_still_) : termination_.who_died();
-  fmt::print(stderr, "zeepo: rank {}: told to end by SIGTERM while it {}{}\n", rank_, position_.str(), died);
+  const bool stood_still = pulse_.stood_still > 0 && seconds(pulse_.last_step - pulse_.resumed_at) < kSilenceSeconds;
+  const std::string died = stood_still ? fmt::format(", after it had stood still for {:.0f} s", pulse_.stood_still)
+                                       : termination_.who_died();
+  fmt::print(stderr, "zeepo: rank {}: told to end by SIGTERM while it {}{}\n", mail_.rank(), position_.str(), died);
   std::fflush(nullptr);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other ranks must not take this one for the dead
   termination_.end_process();
 }
 
-void Heart::send(int to, const Message& message) {
-  Sending& sending = sending_.emplace_back(Sending{message, MPI_REQUEST_NULL});
-  mpi_check(MPI_Isend(&sending.message, sizeof(Message), MPI_BYTE, to, 0, comm_, &sending.request));
-}
-
-void Heart::send_to_all(const Message& message) {
-  for (int rank = 0; rank < size_; ++rank)
-    if (rank != rank_ && !(message.kind == Kind::silent && message.rank == rank)) send(rank, message);
-}
-
-bool Heart::all_sent() {
-  for (auto sending = sending_.begin(); sending != sending_.end();) {
-    int done = 0;
-    mpi_check(MPI_Test(&sending->request, &done, MPI_STATUS_IGNORE));
-    sending = done ? sending_.erase(sending) : std::next(sending);
-  }
-  return sending_.empty();
-}
-
-Heart::Message Heart::message_of(Kind kind, const std::string& text) const {
-  Message message{kind, rank_, position_.entered(), {}};
+HeartMessage Heart::message_of(Kind kind, const std::string& text) const {
+  HeartMessage message{kind, mail_.rank(), position_.entered(), {}};
   text.copy(message.text, sizeof message.text - 1);
   return message;
 }

@@ -6,19 +6,17 @@
 // broken job alive. Time during which this process itself did not run is not counted as silence.
 #pragma once
 
-#include <mpi.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <list>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "zeepo/comm/mpi/heart_mail.h"
 #include "zeepo/comm/mpi/position.h"
 #include "zeepo/comm/mpi/termination.h"
 
@@ -28,7 +26,7 @@ class Heart {
  public:
   static constexpr double kBeatSeconds = 1, kSilenceSeconds = 10, kAbortSeconds = 5;
 
-  // Borrows all of them.
+  // Borrows all of them. Throws Error when the system refuses the thread.
   Heart(const MpiWorld& world, const Position& position, const Termination& termination);
   ~Heart();  // stops the thread; sends nothing
 
@@ -46,55 +44,42 @@ class Heart {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Kind : std::int32_t { beat, goodbye, silent, failed, question, answer };
-  struct Message {
-    Kind kind = Kind::beat;
-    std::int32_t rank = 0;  // the one it is about
-    std::int64_t entered = 0;
-    char text[480] = {};
-  };
-  struct Sending {
-    Message message;
-    MPI_Request request = MPI_REQUEST_NULL;
-  };
+  using Kind = HeartMessage::Kind;
   enum class Request { none, fail, ask, finish };
+  // What the thread knows of time and of its neighbour in the ring.
+  struct Pulse {
+    Clock::time_point last_step = Clock::now(), resumed_at = {};
+    double stood_still = 0;  // seconds before resumed_at
+    double since_beat = kBeatSeconds, silent = 0;
+    bool leaving = false, predecessor_left = false;
+  };
 
   void live();
   bool step();  // false when it is time to stop
   void receive();
-  void handle(const Message& message, int from);
-  void send(int to, const Message& message);
-  void send_to_all(const Message& message);
-  bool all_sent();
+  void handle(const HeartMessage& message, int from);
   void take_request();
   void beat(double elapsed);
-  void tell_all(const Message& failure);
-  void know(const Message& failure);
+  void tell_all(const HeartMessage& failure);
+  void know(const HeartMessage& failure);
   void wait_for_end();
   void obey_termination();
-  Message message_of(Kind kind, const std::string& text = {}) const;
+  HeartMessage message_of(Kind kind, const std::string& text = {}) const;
 
-  const MPI_Comm comm_;
-  const int rank_, size_;
   const Position& position_;
   const Termination& termination_;
 
   // The thread's own.
-  Message incoming_;
-  MPI_Request receiving_ = MPI_REQUEST_NULL;
-  std::list<Sending> sending_;
-  Clock::time_point last_step_ = Clock::now(), resumed_at_;
-  double stood_still_ = 0;  // seconds before resumed_at_
-  double since_beat_ = kBeatSeconds, silent_ = 0;
-  bool leaving_ = false, predecessor_left_ = false;
+  HeartMail mail_;
+  Pulse pulse_;
 
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Message failure_;
+  HeartMessage failure_;
   Request request_ = Request::none;
   std::string request_text_;
-  std::vector<std::optional<Message>> answers_;
+  std::vector<std::optional<HeartMessage>> answers_;
   bool stopped_ = false, stopping_ = false, caller_ends_ = false;
   std::thread thread_;
 };

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "zeepo/base/error.h"
+#include "zeepo/base/start_thread.h"
 #include "zeepo/comm/call.h"
 #include "zeepo/comm/cuda/rank_sum.h"
 #include "zeepo/comm/nccl/nccl_check.h"
@@ -25,7 +27,7 @@ NcclDevice::NcclDevice(Communicator& ranks, int gpu, double timeout_seconds)
       gpu_(gpu),
       current_(gpu),
       gathered_(gpu_memory(gpu, "NCCL's all-reduce", static_cast<std::size_t>(kMostReduced * size_) * sizeof(float))),
-      watcher_([this] { watch(); }) {
+      watcher_(start_thread("watching NCCL", [this] { watch(); })) {
   try {
     set_progress_timeout(timeout_seconds);
     gather_.open(ranks, "gathers");
@@ -175,12 +177,17 @@ void NcclDevice::fail(const std::string& message) {
   std::unique_lock lock(mutex_);
   failure_ = message;
   lock.unlock();
-  std::thread aborting([this] {
-    abort_lanes();
-    const std::lock_guard done(mutex_);
-    aborted_ = true;
-    changed_.notify_all();
-  });
+  std::thread aborting;
+  try {
+    aborting = start_thread("ending NCCL", [this] {
+      abort_lanes();
+      const std::lock_guard done(mutex_);
+      aborted_ = true;
+      changed_.notify_all();
+    });
+  } catch (const Error&) {  // the job ends all the same, without waiting for its work
+    ranks_.abort_job(message);
+  }
   lock.lock();
   const auto in_order = [this] { return aborted_ && (taken_ || stopping_); };
   const bool ends = changed_.wait_for(lock, kEndTime, in_order);
@@ -195,9 +202,14 @@ void NcclDevice::abort_lanes() {
     (void)cudaSetDevice(gpu_);  // of this thread; abort does without
     lane.abort();
   };
-  std::thread gather([&] { abort(gather_); });
+  std::thread gather;
+  try {
+    gather = start_thread("ending NCCL", [&] { abort(gather_); });
+  } catch (const Error&) {  // one after the other, then
+    abort(gather_);
+  }
   abort(reduce_);
-  gather.join();
+  if (gather.joinable()) gather.join();
 }
 
 void NcclDevice::stop_watching() {

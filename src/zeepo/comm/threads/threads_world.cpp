@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/start_thread.h"
 #include "zeepo/comm/threads/threads_communicator.h"
 
 namespace zeepo {
@@ -96,27 +97,33 @@ void run(ThreadsWorld& world, const std::function<void(Communicator&)>& f) {
   std::mutex mutex;
   int first_rank = -1;
   std::string first_text;
+  const auto failed = [&](int rank, const std::string& text) {
+    const std::lock_guard lock(mutex);
+    if (first_rank < 0) {
+      first_rank = rank;
+      first_text = text;
+    }
+    world.fail(rank, text);
+  };
   const auto run_rank = [&](int rank) {
-    const auto failed = [&](const std::string& text) {
-      const std::lock_guard lock(mutex);
-      if (first_rank < 0) {
-        first_rank = rank;
-        first_text = text;
-      }
-      world.fail(rank, text);
-    };
     try {
       f(world.communicator(rank));
       world.leave(rank);
     } catch (const std::exception& error) {
-      failed(error.what());
+      failed(rank, error.what());
     } catch (...) {
-      failed("unknown exception");
+      failed(rank, "unknown exception");
     }
   };
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < world.size(); ++rank) threads.emplace_back(run_rank, rank);
-  threads.clear();  // joins
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(world.size()));
+  try {
+    for (int rank = 0; rank < world.size(); ++rank)
+      threads.push_back(start_thread("a rank", [&run_rank, rank] { run_rank(rank); }));
+  } catch (const std::exception& error) {  // the ranks that run would wait for this one
+    failed(static_cast<int>(threads.size()), error.what());
+  }
+  for (std::thread& thread : threads) thread.join();
   if (first_rank >= 0) throw Error("rank {}: {}", first_rank, first_text);
 }
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -23,10 +24,16 @@ void bring_into_being(const MemoryRange& range) {
   const std::size_t parts = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 16);
   const std::size_t part = (range.bytes() / parts + kPage) / kPage * kPage;
   std::vector<std::jthread> threads;
-  for (std::size_t begin = 0; begin < range.bytes(); begin += part)
-    threads.emplace_back([&range, begin, end = std::min(range.bytes(), begin + part)] {
+  for (std::size_t begin = 0; begin < range.bytes(); begin += part) {
+    const auto touch = [&range, begin, end = std::min(range.bytes(), begin + part)] {
       for (std::size_t at = begin; at < end; at += kPage) range.data()[at] = std::byte{0};
-    });
+    };
+    try {
+      threads.emplace_back(touch);
+    } catch (const std::system_error&) {  // no thread to be had: slower, and the same memory
+      touch();
+    }
+  }
 }
 
 }  // namespace

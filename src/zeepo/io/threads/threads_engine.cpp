@@ -6,16 +6,17 @@
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/start_thread.h"
 
 namespace zeepo {
 
 ThreadsEngine::ThreadsEngine(const IoOptions& options, std::string why) : options_(options), why_(std::move(why)) {
   try {
-    for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error& cause) {
+    for (int i = 0; i < options.threads; ++i)
+      threads_.push_back(start_thread(fmt::format("file I/O, one of {}", options.threads), [this] { work(); }));
+  } catch (...) {
     stop();
-    throw Error("I/O engine: cannot start {} threads: {}; raise the limit of threads (ulimit -u)", options.threads,
-                cause.what());
+    throw;
   }
 }
 
@@ -38,11 +39,11 @@ void ThreadsEngine::register_ranges(std::span<const std::span<std::byte>>) {
 }
 
 IoCompletion ThreadsEngine::submit(IoDirection direction, std::span<const IoTransfer> transfers) {
-  auto pieces = cut_into_pieces(direction, transfers, options_.piece_bytes);
+  const auto pieces = cut_into_pieces(direction, transfers, options_.piece_bytes);
   auto completion = completion_of(pieces);
   {
     const std::lock_guard lock(mutex_);
-    for (Piece& piece : pieces) pieces_.push_back(std::move(piece));
+    queue(pieces, pieces_);
   }
   if (pieces.size() == 1)
     changed_.notify_one();

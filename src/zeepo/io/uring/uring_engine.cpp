@@ -11,6 +11,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
+#include "zeepo/base/start_thread.h"
 
 namespace zeepo {
 namespace {
@@ -38,10 +39,10 @@ UringEngine::UringEngine(const IoOptions& options) : options_(options) {
     throw Error("io_uring takes no event: {}", std::strerror(-code));
   }
   try {
-    thread_ = std::thread([this] { work(); });
-  } catch (const std::system_error& cause) {
+    thread_ = start_thread("io_uring", [this] { work(); });
+  } catch (...) {
     close_all();
-    throw Error("io_uring: cannot start a thread: {}", cause.what());
+    throw;
   }
 }
 
@@ -95,12 +96,12 @@ int UringEngine::part_of(const std::byte* data, std::size_t bytes) const {
 }
 
 IoCompletion UringEngine::submit(IoDirection direction, std::span<const IoTransfer> transfers) {
-  auto pieces = cut_into_pieces(direction, transfers, options_.piece_bytes);
+  const auto pieces = cut_into_pieces(direction, transfers, options_.piece_bytes);
   auto completion = completion_of(pieces);
   if (pieces.empty()) return completion;
   {
     const std::lock_guard lock(mutex_);
-    for (Piece& piece : pieces) new_.push_back(std::move(piece));
+    queue(pieces, new_);
   }
   wake();
   return completion;

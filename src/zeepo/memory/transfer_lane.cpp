@@ -1,0 +1,63 @@
+#include "zeepo/memory/transfer_lane.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "zeepo/memory/swap_tier.h"
+
+namespace zeepo {
+
+TransferLane::TransferLane(std::unique_ptr<CopyLane> copies, Pace& pace, Timeline* timeline, const Rows& rows,
+                           std::array<Block, 2> staging)
+    : copies_(std::move(copies)), pace_(pace), timeline_(timeline), rows_(rows), staging_(std::move(staging)) {}
+
+void TransferLane::copy(const void* from, void* to, std::size_t bytes, const About& about) {
+  const Span span(timeline_, rows_.copies, "copy", about);
+  const auto start = Pace::Clock::now();
+  copies_->copy(from, to, bytes);
+  pace_.take(bytes, start);
+}
+
+void TransferLane::read(SwapFile& file, std::size_t offset, std::byte* device, std::size_t bytes, const About& about) {
+  const std::size_t step = staging_[0].bytes();
+  Moving next;
+  const auto start = [&](std::size_t at) {
+    next.start(file.read(static_cast<std::int64_t>(offset + at),
+                         buffer(at / step).first(SwapTier::whole_pages(std::min(step, bytes - at)))));
+  };
+  start(0);
+  for (std::size_t at = 0; at < bytes; at += step) {
+    finish(next, "read", about);
+    if (at + step < bytes) start(at + step);
+    copy(buffer(at / step).data(), device + at, std::min(step, bytes - at), about);
+  }
+}
+
+void TransferLane::write(const std::byte* device, SwapFile& file, std::size_t offset, std::size_t bytes,
+                         const About& about) {
+  const std::size_t step = staging_[0].bytes();
+  std::array<Moving, 2> writing;  // by buffer
+  std::size_t at = 0;
+  for (; at < bytes; at += step) {
+    const std::size_t wanted = std::min(step, bytes - at), whole = SwapTier::whole_pages(wanted);
+    Moving& current = writing[at / step % 2];
+    finish(current, "write", about);
+    const auto to = buffer(at / step);
+    copy(device + at, to.data(), wanted, about);
+    std::memset(to.data() + wanted, 0, whole - wanted);
+    current.start(file.write(static_cast<std::int64_t>(offset + at), to.first(whole)));
+  }
+  for (const std::size_t buffer : {at / step, at / step + 1}) finish(writing[buffer % 2], "write", about);
+}
+
+// Of two in flight, the later one is marked from when the earlier one is done: spans of a row lie apart.
+void TransferLane::finish(Moving& moving, std::string_view verb, const About& about) {
+  if (!std::exchange(moving.under_way, false)) return;
+  moving.done.wait();
+  const auto end = Timeline::Clock::now();
+  if (timeline_) timeline_->add(rows_.files, verb, about, std::max(moving.began, last_moved_), end);
+  last_moved_ = end;
+}
+
+}  // namespace zeepo
