@@ -37,10 +37,12 @@ fi
 tr -s ' \n' ' ' <"$folder/missing.log" | grep -q "zeepo was built with nlohmann_json, .* install nlohmann-json3-dev" ||
   { cat "$folder/missing.log" && die "does not say what to install"; }
 
-configure build --log-level=WARNING
+sed -n '/^```cpp$/,/^```$/p' "$source/docs/library.md" | sed '/^```/d' >"$folder/documented.cpp"
+configure build -DDOCUMENTED="$folder/documented.cpp" --log-level=WARNING
 "$cmake" --build "$folder/build"
 program=$folder/build/outside
 "$program" | grep '"world_size":1'
+"$folder/build/documented" | grep '^step 80  loss 0\.[0-2]'
 [[ -n $mpirun ]] || exit 0
 "$mpirun" -n 2 "$program" | grep '"world_size":2'
 "$source/tests/comm/mpi/expect_failure.sh" "rank 1: the points end here" -- timeout 60 "$mpirun" -n 2 "$program" fail
