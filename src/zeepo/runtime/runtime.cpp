@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "zeepo/base/error.h"
+#include "zeepo/comm/device_communicator.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
@@ -91,6 +92,9 @@ void Runtime::start() {
     if (session.device_bytes == 0) session.device_bytes = gpu_budget(place.free_bytes);
   }
   session.lower.host_bytes = options_.host_bytes;
+  // Without NCCL, ranks on GPUs meet in host memory: an engine takes this much.
+  const bool meets_in_host = backend_ == Backend::cuda && size() > 1 && communicator().on_device() == nullptr;
+  if (meets_in_host && options_.host_bytes == 0) session.lower.host_bytes = kStagingBytes;
   session.lower.nvme_paths = options_.nvme_paths;
   session.lower.nvme_bytes = options_.nvme_bytes;
   session_ = std::make_unique<Session>(session, communicator());

@@ -26,8 +26,9 @@ struct RuntimeOptions {
   std::optional<Backend> backend = {};  // none: CUDA where there is a GPU, each rank its own; else the CPU
   Carrier carrier = Carrier::automatic;
   int threads = 0;  // of a rank; 0: OMP_NUM_THREADS, or the machine's cores divided by the ranks on it
-  // Budgets of a rank. 0 of the device: this rank's part of what there is. 0 of the host: the same on the CPU, none on
-  // a GPU, for which host memory is pinned at once. Files are taken at once too.
+  // Budgets of a rank. 0 of the device: this rank's part of what there is. 0 of the host: the same on the CPU; on a
+  // GPU, for which host memory is pinned at once, what one engine's ranks meet in, and nothing where NCCL carries.
+  // Files are taken at once too.
   std::int64_t device_bytes = 0, host_bytes = 0, nvme_bytes = 0;
   std::vector<std::filesystem::path> nvme_paths = {};  // directories that files are striped over; none: no files
   double timeout_seconds = 0;  // after which waiting for a rank that lives is an Error; 0: never
