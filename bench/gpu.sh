@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds and runs the CUDA backend's tests and benchmarks on a machine with a GPU: Ubuntu 24.04 with CUDA 13, nothing
-# installed on the way.
+# Builds and runs the CUDA backend's tests and benchmarks on a machine with a GPU: Ubuntu 24.04 with CUDA 13.
 #
-#   bench/gpu.sh                builds here, where Highway and zeepo's other libraries are installed, then runs
+#   bench/gpu.sh                builds here, then runs
 #   bench/gpu.sh --pack FOLDER  builds portable programs on any machine with nvcc and puts them, with the shared
-#                               libraries that a GPU machine may lack, into FOLDER; runs nothing
-#   bench/gpu.sh --run FOLDER   runs the programs of such a folder
+#                               libraries that a GPU machine may lack, into FOLDER; runs nothing (also: ./dev pack)
+#   bench/gpu.sh --run FOLDER   runs the programs of such a folder; installs nothing
+#
+# What builds installs the packages that are missing, and says so; nvcc must be there.
 #
 # ZEEPO_GPU_PARTS chooses what runs, by default "test ranks memcheck racecheck bench". compute-sanitizer takes
 # minutes, racecheck some ten: without it, or for the ranks without mpirun, on the PATH its parts are left out, and said
@@ -24,6 +25,10 @@ die() {
 build() {
   local folder=$1
   shift
+  source "$root/tools/packages.sh"
+  need "${gpu_packages[@]}"
+  command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+  command -v nvcc >/dev/null || die "no nvcc, neither on the PATH nor in /usr/local/cuda/bin: install CUDA 13"
   cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DZEEPO_CUDA=ON -DZEEPO_TESTS=ON \
     -DZEEPO_BENCH=ON "$@" --log-level=WARNING
   cmake --build "$folder" --target "${programs[@]}"

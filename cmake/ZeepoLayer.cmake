@@ -6,7 +6,8 @@ set(ZEEPO_FUZZED_LAYERS base model data train)
 # zeepo_layer(NAME LAYERS below... LIBRARIES libs... BACKENDS folders...): one folder of src/zeepo as one static library.
 #
 # LAYERS are those it may include; these lists are the layer table of docs/tour.md. Sources are all .cpp files of the
-# folder, and all .cpp and .cu files of the backend folders named in BACKENDS. Headers are included as "zeepo/folder/file.h".
+# folder, and all .cpp and .cu files of the backend folders named in BACKENDS. Headers are included as "zeepo/folder/file.h";
+# those of the folder itself are installed, those of backend folders are private.
 function(zeepo_layer name)
   cmake_parse_arguments(LAYER "" "" "LAYERS;LIBRARIES;BACKENDS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
@@ -28,11 +29,13 @@ function(zeepo_layer name)
     add_library(zeepo_${name} INTERFACE)
     set(scope INTERFACE)
   endif()
-  target_include_directories(zeepo_${name} ${scope} ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(zeepo_${name} ${scope} $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
+                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   foreach(layer IN LISTS LAYER_LAYERS)
     target_link_libraries(zeepo_${name} ${scope} zeepo_${layer})
   endforeach()
   target_link_libraries(zeepo_${name} ${scope} ${LAYER_LIBRARIES})
+  zeepo_install_layer(${name})
 endfunction()
 
 # zeepo_test(FOLDER layers...): tests/FOLDER/*_test.cpp as one program, found by CTest case by case as FOLDER/Suite.Case.

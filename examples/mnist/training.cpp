@@ -12,13 +12,16 @@ void train(ModelEngine& engine, Module& model, const Digits& digits, const Train
            const std::function<void(std::int64_t epoch, double loss)>& after_epoch) {
   engine.load(random_weights(options.seed));
   const std::int64_t batch_size = std::min(options.batch, digits.count()), steps = digits.count() / batch_size;
+  if (batch_size % options.ranks != 0)
+    throw Error("mnist: {} ranks cannot share a batch of {} evenly", options.ranks, batch_size);
   std::int64_t visit = 0;
   for (std::int64_t epoch = 1; epoch <= options.epochs; ++epoch) {
     double loss = 0;
     for (std::int64_t step = 0; step < steps; ++step) {
       std::vector<std::int64_t> indices;
-      while (static_cast<std::int64_t>(indices.size()) < batch_size)
-        indices.push_back(sample_index(visit++, digits.count(), Order::shuffled, options.seed));
+      for (std::int64_t row = 0; row < batch_size; ++row, ++visit)
+        if (row % options.ranks == options.rank)
+          indices.push_back(sample_index(visit, digits.count(), Order::shuffled, options.seed));
       const auto [images, labels] = digits.batch(indices);
       engine.micro_step([&model, &x = images, &y = labels] { return cross_entropy(model(x), y); });
       loss += engine.step(options.lr).loss;

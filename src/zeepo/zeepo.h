@@ -1,12 +1,14 @@
-// What a program that trains or runs its own model needs: include this, and link the target zeepo_train.
+// What a program that trains or runs its own model needs: include this, and link the target zeepo::zeepo.
 //
-// A model is a Module made of layers and ops. A Session is one rank: threads and memory. An Engine owns the model's
-// weights, gradients and optimizer states, and runs the steps. examples/mnist shows all three.
+// A model is a Module made of layers and ops. init() joins the ranks, chooses the device and makes the tiers; attach()
+// gives a model an Engine, which owns its weights, gradients and optimizer states and runs the steps; close() reports,
+// and checks that nothing is left. docs/library.md tells more, and examples/mnist shows it.
 #pragma once
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/rng.h"
 #include "zeepo/base/size.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/data/idx.h"
 #include "zeepo/data/sampler.h"
 #include "zeepo/data/token_file.h"
@@ -28,6 +30,7 @@
 #include "zeepo/ops/softmax.h"
 #include "zeepo/optim/optimizer.h"
 #include "zeepo/optim/schedule.h"
-#include "zeepo/binding/model_engine.h"
+#include "zeepo/runtime/init.h"
+#include "zeepo/runtime/runtime.h"
 #include "zeepo/zero/rank_report.h"
 #include "zeepo/zero/session.h"

@@ -4,6 +4,7 @@
 #include "examples/mnist/cnn.h"
 #include "examples/mnist/training.h"
 #include "tests/examples/drawn_digits.h"
+#include "tests/support/errors.h"
 #include "tests/support/test_directory.h"
 #include "zeepo/comm/threads/threads_world.h"
 
@@ -58,6 +59,32 @@ TEST(MnistStages, GiveTheSameBitsAndOneRanksLosses) {
     for (const int stage : {1, 2, 3})
       EXPECT_EQ(train_on(digits, ranks, stage, DType::f32), reference) << "stage " << stage << " on " << ranks;
   }
+}
+
+TEST(MnistRanks, ShareEachBatchAndLearnWhatOneRankDoes) {
+  const TestDirectory directory;
+  write_digits(directory.path(), "train", 64, 1, Packing::plain);
+  const Digits digits(directory.path(), "train");
+  const auto losses_on = [&](int ranks) {
+    std::vector<double> losses;
+    ThreadsWorld world(ranks);
+    run(world, [&](Communicator& communicator) {
+      Session session({.threads = 1, .device_bytes = 32 << 20}, communicator);
+      Cnn model;
+      ModelEngine engine(model, communicator, engine_options());
+      const int rank = communicator.rank();
+      train(engine, model, digits, {.batch = 16, .epochs = 2, .rank = rank, .ranks = ranks},
+            [&](std::int64_t, double loss) {
+              if (rank == 0) losses.push_back(loss);
+            });
+    });
+    return losses;
+  };
+  const auto alone = losses_on(1), shared = losses_on(2);
+  ASSERT_EQ(shared.size(), 2u);
+  EXPECT_NE(alone[1], alone[0]);
+  for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(shared[i], alone[i], 1e-4);
+  EXPECT_TRUE(names(error_text([&] { losses_on(3); }), "3 ranks", "batch of 16"));
 }
 
 }  // namespace

@@ -96,19 +96,23 @@ std::size_t Session::budget_bytes(Place place) const {
   return lower_->nvme() ? lower_->nvme()->budget_bytes() : 0;
 }
 
-void Session::check_empty() const {
+std::string Session::held() const {
   std::string leaks;
   for (const Place place : kPlaces) {
     if (place == Place::nvme && !lower_->nvme()) continue;
-    Usage held = place == Place::device ? memory_->current() : lower_->at(place).current();
+    Usage usage = place == Place::device ? memory_->current() : lower_->at(place).current();
     if (place == Place::host) {  // the session's own buffers
-      held.bytes[static_cast<std::size_t>(Kind::working)] -= lower_->staging_bytes();
-      held.total -= lower_->staging_bytes();
+      usage.bytes[static_cast<std::size_t>(Kind::working)] -= lower_->staging_bytes();
+      usage.total -= lower_->staging_bytes();
     }
-    if (held.total == 0) continue;
-    leaks += fmt::format("{}{} memory: {}", leaks.empty() ? "" : "; ", name_of(place), describe(held));
+    if (usage.total == 0) continue;
+    leaks += fmt::format("{}{} memory: {}", leaks.empty() ? "" : "; ", name_of(place), describe(usage));
   }
-  if (!leaks.empty())
+  return leaks;
+}
+
+void Session::check_empty() const {
+  if (const std::string leaks = held(); !leaks.empty())
     throw Error("rank {}: held at the end of the run, when nothing should be: {}. This is a fault in zeepo",
                 communicator_->rank(), leaks);
 }

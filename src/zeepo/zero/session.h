@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "zeepo/base/thread_pool.h"
 #include "zeepo/comm/communicator.h"
@@ -46,6 +47,8 @@ class Session {
   std::size_t high_water(Place place) const;
   std::size_t budget_bytes(Place place) const;
   void restart_peaks();
+  // "device memory: params 4.00 KiB; host memory: ...": what is held besides the session's own buffers; empty: nothing.
+  std::string held() const;
   // Throws Error naming tier, kind and bytes of what is still held: for when whoever used the session is gone.
   void check_empty() const;
   Stream& compute() { return *compute_; }

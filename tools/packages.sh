@@ -1,0 +1,34 @@
+# Sourced by ./dev and bench/gpu.sh, which have a function die: the Debian and Ubuntu packages that zeepo stands on, and
+# how those that are missing are installed.
+
+build_packages=(g++ cmake ninja-build ccache pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
+                libhwy-dev libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev liburing-dev
+                libopenmpi-dev openmpi-bin)
+test_packages=("${build_packages[@]}" libgtest-dev clang python3)
+bench_packages=("${build_packages[@]}" libbenchmark-dev libopenblas-dev python3-venv fio)
+lint_packages=("${test_packages[@]}" libbenchmark-dev libopenblas-dev clang-format clang-tidy)
+gpu_packages=("${build_packages[@]}" libgtest-dev libbenchmark-dev libopenblas-dev)  # and nvcc, which is CUDA's
+
+installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# need PACKAGE...: installs those that are missing.
+need() {
+  command -v dpkg-query >/dev/null || die "this is neither Debian nor Ubuntu; install what corresponds to: $*"
+  local missing=() as_root=() package
+  for package in "$@"; do
+    installed "$package" || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || die "neither root nor sudo; as root, run: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  echo "Installing missing packages${as_root:+ with sudo}: ${missing[*]}"
+  ${as_root[@]+"${as_root[@]}"} apt-get update -qq || die "apt-get update failed"
+  ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+    die "apt-get could not install: ${missing[*]}"
+}
+
+# The sanitizer and fuzzer libraries come in a package of the compiler's version.
+need_clang_runtime() { need "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"; }
