@@ -1,5 +1,5 @@
 // What the forward pass saves leaves the device and comes back the same.
-#include "zeepo/zero/activation_store.h"
+#include "zeepo/binding/activation_store.h"
 
 #include <gtest/gtest.h>
 

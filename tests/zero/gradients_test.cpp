@@ -33,7 +33,7 @@ class Row : public Module {
 
 // Three steps on each of `ranks`; `before_step` is called with the number of each before it begins.
 void train(Communicator& communicator, Row& model, const EngineOptions& options,
-           const std::function<void(Engine&, int)>& before_step) {
+           const std::function<void(ModelEngine&, int)>& before_step) {
   Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
   ModelEngine engine(model, communicator, options);
   engine.load(fill_weights);

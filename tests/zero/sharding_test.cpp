@@ -72,7 +72,7 @@ TYPED_TEST(Sharding, CheckpointedActivationsGiveTheSameBits) {
 std::map<std::string, float> moved(const ShardedResult& result) {
   std::map<std::string, float> changes;
   for (const auto& [name, values] : result.weights) {
-    const auto first = first_weights({name, {static_cast<std::int64_t>(values.size())}, nullptr});
+    const auto first = first_weights({name, {static_cast<std::int64_t>(values.size())}});
     for (std::size_t i = 0; i < values.size(); ++i)
       changes[name] = std::max(changes[name], std::abs(values[i] - first[i]));
   }
@@ -101,7 +101,7 @@ TEST(Shards, DecayWhatAPassDoesNotUse) {
         for (const std::string module : {"never", "either", "nowhere"})
           for (const std::string part : {".weight", ".bias"}) {
             const auto& after = result.weights.at(module + part);
-            const auto before = first_weights({module + part, {static_cast<std::int64_t>(after.size())}, nullptr});
+            const auto before = first_weights({module + part, {static_cast<std::int64_t>(after.size())}});
             const float kept = decay == Decay::all || part == ".weight" ? 0.95f : 1;
             for (std::size_t i = 0; i < after.size(); ++i)
               ASSERT_NEAR(after[i], kept * before[i], 1e-6) << module << part << "[" << i << "] " << text_of(run);
@@ -128,7 +128,7 @@ TEST(Shards, ClipByTheNormOfAllRanks) {
     double squares = 0;
     const auto results = train_ranks<Plain>(run);
     for (const auto& [name, values] : results[0].weights) {
-      const auto first = first_weights({name, {static_cast<std::int64_t>(values.size())}, nullptr});
+      const auto first = first_weights({name, {static_cast<std::int64_t>(values.size())}});
       for (std::size_t i = 0; i < values.size(); ++i) squares += std::pow(double(values[i]) - first[i], 2);
     }
     return std::sqrt(squares);

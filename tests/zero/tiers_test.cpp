@@ -239,7 +239,7 @@ TEST_F(Tiers, EightBitMomentumIsAnError) {
   Session session({.threads = 1, .device_bytes = 64 << 20});
   Wide model;
   const EngineOptions options{.optimizer = {.type = OptimizerType::sgd, .moments = MomentType::eight_bit}};
-  EXPECT_TRUE(names(error_text([&] { Engine(model, session.communicator(), options); }), "--moments 8bit"));
+  EXPECT_TRUE(names(error_text([&] { ModelEngine(model, session.communicator(), options); }), "--moments 8bit"));
 }
 
 // The device keeps what it uses for the moment; the rest lies where it was told to.
@@ -300,7 +300,7 @@ TEST_F(Tiers, NothingBelowTheDeviceIsAnError) {
   Wide model;
   EngineOptions options;
   options.placement.params = Shares::all_in(Place::nvme);
-  EXPECT_TRUE(names(error_text([&] { Engine(model, session.communicator(), options); }), "--nvme-path"));
+  EXPECT_TRUE(names(error_text([&] { ModelEngine(model, session.communicator(), options); }), "--nvme-path"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/comm/gpu_place.h"
 #include "zeepo/data/token_data.h"
 #include "zeepo/model/language_model.h"
