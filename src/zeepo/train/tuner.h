@@ -39,6 +39,7 @@ class Tuner {
 
   Depths depths() const;
   bool settled() const { return knob_ == kKnobs; }
+  bool tunes_host_share() const { return range_.host_shares.size() > 1; }
   // What the level of the host's share that has not been tried yet stands for, on this rank.
   void propose_host_share(double share);
   // After each step; true when depths() are others now, or settled.

@@ -1,0 +1,29 @@
+// Lets a Tuner watch a run and turn the engine's depths: measures over all ranks, says what was changed.
+#pragma once
+
+#include <optional>
+
+#include "zeepo/train/planning.h"
+#include "zeepo/train/run_report.h"
+#include "zeepo/train/tuner.h"
+
+namespace zeepo {
+
+class Tuning {
+ public:
+  // Borrows plan, engine and report. Nothing is tuned where the plan has one level of everything.
+  Tuning(const RunPlan& plan, Engine& engine, RunReport& report);
+
+  // After each step, on every rank: all are told the same and turn the same knobs.
+  void after_step(const StepReport& step);
+
+ private:
+  void propose_host_share(double waited_seconds);
+
+  const RunPlan& plan_;
+  Engine& engine_;
+  RunReport& report_;
+  std::optional<Tuner> tuner_;
+};
+
+}  // namespace zeepo
