@@ -71,17 +71,20 @@ void RunReport::tuned(std::int64_t step, const Tuner& tuner) {
   const Depths& depths = tuner.depths();
   log_.write({{"event", "tune"},
               {"step", step},
+              {"why", tuner.why()},
               {"prefetch_bytes", depths.prefetch_bytes},
               {"pieces_under_way", depths.pieces_under_way},
               {"host_share", depths.host_share},
               {"stalled_share", tuner.measured().share()},
+              {"gain", tuner.gain()},
               {"settled", tuner.settled()}});
-  if (speaks() && tuner.settled())
-    progress_->say(fmt::format(
-        "tuned: prefetch {}, {} pieces under way{}; {:.1f}% of a step waits for transfers",
-        format_size(depths.prefetch_bytes), depths.pieces_under_way,
-        tuner.tunes_host_share() ? fmt::format(", {:.0f}% stepped by the host", 100 * depths.host_share) : "",
-        100 * tuner.measured().share()));
+  if (!speaks()) return;
+  if (!tuner.settled()) return progress_->say(fmt::format("tuning: {}", tuner.why()));
+  const std::string by_host =
+      tuner.tunes_host_share() ? fmt::format(", {:.0f}% stepped by the host", 100 * depths.host_share) : "";
+  progress_->say(fmt::format("tuned: prefetch {}, {} pieces under way{}; {:.1f}% of a step waits for transfers",
+                             format_size(depths.prefetch_bytes), depths.pieces_under_way, by_host,
+                             100 * tuner.measured().share()));
 }
 
 void RunReport::summary(Engine& engine, Session& session, const StepReport& last, const CommBytes& sent,

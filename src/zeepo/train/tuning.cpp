@@ -11,16 +11,24 @@ Tuning::Tuning(const RunPlan& plan, Engine& engine, RunReport& report) : plan_(p
 }
 
 void Tuning::after_step(const StepReport& step) {
-  if (!tuner_ || tuner_->settled()) return;
+  if (!tuner_) return;
   const Stalls& stalls = step.stalls;
-  std::array measured{static_cast<float>(stalls.gather + stalls.host + stalls.nvme), static_cast<float>(step.seconds),
-                      static_cast<float>(stalls.host)};
-  engine_.sum_over_ranks(measured);
-  propose_host_share(stalls.host);
+  meter_.add({stalls.gather + stalls.host + stalls.nvme, step.seconds, stalls.host}, step.result.skipped);
+  if (meter_.steps() < tuner_->steps_to_measure()) return;
+  const Measured own = meter_.take();
+  propose_host_share(own.host_seconds);
   const Depths before = tuner_->depths();
-  if (!tuner_->after_step({measured[0], measured[1], measured[2], step.result.skipped})) return;
+  if (!tuner_->after(over_all_ranks(own))) return;
   if (tuner_->depths() != before) engine_.set_depths(tuner_->depths());
   report_.tuned(step.step, *tuner_);
+}
+
+Measured Tuning::over_all_ranks(const Measured& own) {
+  if (plan_.setup.ranks.ranks == 1) return own;
+  std::array numbers{static_cast<float>(own.stalled_seconds), static_cast<float>(own.seconds),
+                     static_cast<float>(own.host_seconds)};
+  engine_.sum_over_ranks(numbers);
+  return {numbers[0], numbers[1], numbers[2]};
 }
 
 void Tuning::propose_host_share(double waited_seconds) {

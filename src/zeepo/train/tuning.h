@@ -14,16 +14,19 @@ class Tuning {
   // Borrows plan, engine and report. Nothing is tuned where the plan has one level of everything.
   Tuning(const RunPlan& plan, Engine& engine, RunReport& report);
 
-  // After each step, on every rank: all are told the same and turn the same knobs.
+  // After each step, on every rank: all are told the same and turn the same knobs. Of a settled run, only some steps
+  // are followed by a sum over the ranks, of three numbers.
   void after_step(const StepReport& step);
 
  private:
+  Measured over_all_ranks(const Measured& own);
   void propose_host_share(double waited_seconds);
 
   const RunPlan& plan_;
   Engine& engine_;
   RunReport& report_;
   std::optional<Tuner> tuner_;
+  StepMeter meter_;
 };
 
 }  // namespace zeepo
