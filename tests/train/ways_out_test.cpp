@@ -143,7 +143,7 @@ TEST_F(WaysOutOfAuto, AllWorkAsTheyArePrinted) {
 TEST_F(WaysOutOfAuto, WorkWithFilesThatAreTooSmall) {
   for (const std::int64_t device : {1800 * kKiB, 4 * kMiB})
     for (const std::int64_t nvme : {1 * kMiB, 8 * kMiB}) {
-      TrainOptions small = options(device, 9 * kMiB);
+      TrainOptions small = options(device, 14 * kMiB);
       small.nvme_paths = {directory_.path()};
       small.nvme_bytes = nvme;
       replay(small);
