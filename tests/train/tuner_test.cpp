@@ -21,8 +21,7 @@ const TuningRange kRange{{100, 200, 400, 800}, {4, 8}};
 std::vector<Depths> settings(Tuner& tuner, const std::function<double(const Depths&)>& stalls) {
   std::vector<Depths> seen{tuner.depths()};
   for (int step = 0; step < 40 && !tuner.settled(); ++step)
-    if (tuner.after_step({stalls(tuner.depths()), 1.0}) && tuner.depths() != seen.back())
-      seen.push_back(tuner.depths());
+    if (tuner.after({stalls(tuner.depths()), 1.0}) && tuner.depths() != seen.back()) seen.push_back(tuner.depths());
   EXPECT_TRUE(tuner.settled());
   return seen;
 }
@@ -53,31 +52,36 @@ TEST(Tuner, StopsWhereThereAreNoMoreLevels) {
   EXPECT_EQ(seen.back(), (Depths{800, 8}));
   Tuner nothing({{100}, {4}});
   EXPECT_TRUE(nothing.settled());
-  EXPECT_FALSE(nothing.after_step({1, 1}));
+  EXPECT_FALSE(nothing.after({1, 1}));
 }
 
 TEST(Tuner, MeasuresNoStepThatIsNotLikeLaterOnes) {
   Tuner tuner(kRange);
-  EXPECT_FALSE(tuner.after_step({9, 10}));  // recorded
-  EXPECT_FALSE(tuner.after_step({9, 10}));  // the first to run ahead
-  EXPECT_TRUE(tuner.after_step({5, 10}));
-  EXPECT_FALSE(tuner.after_step({9, 10}));  // after a change
-  EXPECT_TRUE(tuner.after_step({4, 10}));
+  EXPECT_FALSE(tuner.after({9, 10}));  // recorded
+  EXPECT_FALSE(tuner.after({9, 10}));  // the first to run ahead
+  EXPECT_TRUE(tuner.after({5, 10}));
+  EXPECT_FALSE(tuner.after({9, 10}));  // after a change
+  EXPECT_TRUE(tuner.after({4, 10}));
   EXPECT_EQ(tuner.depths(), (Depths{400, 4}));
   EXPECT_EQ(tuner.measured().stalled_seconds, 4);
 }
 
 // A step that was skipped has no update, for which the next one would wait.
-TEST(Tuner, MeasuresNoStepAroundOneThatWasSkipped) {
-  Tuner tuner(kRange);
-  EXPECT_FALSE(tuner.after_step({9, 10}));
-  EXPECT_FALSE(tuner.after_step({9, 10}));
-  EXPECT_FALSE(tuner.after_step({.stalled_seconds = 0, .seconds = 10, .skipped = true}));
-  EXPECT_FALSE(tuner.after_step({.stalled_seconds = 0, .seconds = 10, .skipped = true}));
-  EXPECT_FALSE(tuner.after_step({0, 10}));
-  EXPECT_FALSE(tuner.settled());
-  EXPECT_TRUE(tuner.after_step({5, 10}));
-  EXPECT_EQ(tuner.depths(), (Depths{200, 4}));
+TEST(StepMeter, MeasuresNoStepAroundOneThatWasSkipped) {
+  StepMeter meter;
+  meter.add({4, 10, 2}, false);
+  meter.add({0, 99}, true);
+  meter.add({0, 99}, true);
+  meter.add({0, 99}, false);
+  meter.add({6, 12, 4}, false);
+  EXPECT_EQ(meter.steps(), 2);
+  const Measured mean = meter.take();
+  EXPECT_EQ(mean.stalled_seconds, 5);
+  EXPECT_EQ(mean.seconds, 11);
+  EXPECT_EQ(mean.host_seconds, 3);
+  EXPECT_EQ(meter.steps(), 0);
+  meter.add({1, 2}, false);
+  EXPECT_EQ(meter.take().seconds, 2);
 }
 
 // A share of the host is worth the time that a step takes, whatever it waits meanwhile.
@@ -86,7 +90,7 @@ TEST(Tuner, LetsTheHostStepAsLongAsStepsGetFaster) {
   const auto tuned = [&](const std::function<double(double)>& seconds) {
     Tuner tuner(range);
     for (int step = 0; step < 60 && !tuner.settled(); ++step)
-      (void)tuner.after_step({0.5, seconds(tuner.depths().host_share), 0.5});
+      (void)tuner.after({0.5, seconds(tuner.depths().host_share), 0.5});
     EXPECT_TRUE(tuner.settled());
     return tuner.depths();
   };
@@ -98,20 +102,20 @@ TEST(Tuner, LetsTheHostStepAsLongAsStepsGetFaster) {
 
 TEST(Tuner, MeasuresNoStepWhoseBuffersStartedEmpty) {
   Tuner tuner({{100}, {4}, {0, 0.5}});
-  EXPECT_FALSE(tuner.after_step({9, 10, 9}));
-  EXPECT_FALSE(tuner.after_step({9, 10, 9}));
-  EXPECT_TRUE(tuner.after_step({9, 10, 9}));
+  EXPECT_FALSE(tuner.after({9, 10, 9}));
+  EXPECT_FALSE(tuner.after({9, 10, 9}));
+  EXPECT_TRUE(tuner.after({9, 10, 9}));
   EXPECT_EQ(tuner.depths().host_share, 0.5);
-  EXPECT_FALSE(tuner.after_step({9, 20, 9}));  // turns to it at its end
-  EXPECT_FALSE(tuner.after_step({9, 20, 9}));  // reads all anew
-  EXPECT_TRUE(tuner.after_step({9, 9, 9}));
+  EXPECT_FALSE(tuner.after({9, 20, 9}));  // turns to it at its end
+  EXPECT_FALSE(tuner.after({9, 20, 9}));  // reads all anew
+  EXPECT_TRUE(tuner.after({9, 9, 9}));
   EXPECT_EQ(tuner.depths().host_share, 0.5);
   EXPECT_TRUE(tuner.settled());
 }
 
 TEST(Tuner, LeavesTheHostAloneWhereStepsWaitForOthers) {
   Tuner tuner({{100}, {4}, {0, 0.5}});
-  for (int step = 0; step < 3; ++step) (void)tuner.after_step({9, 10, 0.05});
+  for (int step = 0; step < 3; ++step) (void)tuner.after({9, 10, 0.05});
   EXPECT_TRUE(tuner.settled());
   EXPECT_EQ(tuner.depths().host_share, 0);
 }
@@ -122,8 +126,8 @@ TEST(Tuner, TurnsToTheHostsShareThatWasProposedLast) {
   for (int step = 0; step < 9; ++step) {
     one.propose_host_share(0.25 * step);
     other.propose_host_share(0);
-    (void)one.after_step({9, 10.0 - step, 9});
-    (void)other.after_step({9, 10.0 - step, 9});
+    (void)one.after({9, 10.0 - step, 9});
+    (void)other.after({9, 10.0 - step, 9});
     EXPECT_EQ(one.settled(), other.settled()) << step;
   }
   EXPECT_TRUE(one.settled());

@@ -4,10 +4,12 @@
 #include <numeric>
 
 #include "zeepo/base/error.h"
+#include "zeepo/device/copy.h"
 #include "zeepo/nn/layers.h"
 #include "zeepo/ops/add.h"
 #include "zeepo/ops/dropout.h"
 #include "zeepo/ops/norm.h"
+#include "zeepo/tensor/device.h"
 
 namespace zeepo {
 namespace {
@@ -19,10 +21,14 @@ Linear::Options conv1d(float init_deviation) {
 // Positions first, first + 1, ... for every row.   (B, T)
 Tensor positions_like(const Tensor& ids, std::int64_t first) {
   const std::int64_t time = ids.shape()[1];
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(ids.elements()));
-  for (std::size_t i = 0; i < positions.size(); ++i)
-    positions[i] = static_cast<std::int32_t>(first + static_cast<std::int64_t>(i) % time);
-  return Tensor::from<std::int32_t>(positions, ids.shape());
+  Tensor result(ids.shape(), DType::i32);
+  launch([&](auto& s) {  // a dry pass has no memory for them, on the host either
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(ids.elements()));
+    for (std::size_t i = 0; i < positions.size(); ++i)
+      positions[i] = static_cast<std::int32_t>(first + static_cast<std::int64_t>(i) % time);
+    upload(s, positions.data(), result.view().data, result.view().bytes());
+  });
+  return result;
 }
 
 }  // namespace

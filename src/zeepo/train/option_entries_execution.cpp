@@ -191,8 +191,8 @@ void add_memory_options(std::vector<TrainOption>& table) {
       {.name = "--no-tune",
        .group = kGroup,
        .help =
-           "Keep --prefetch, the buffers and what the host steps as they are, instead of adapting them in the first "
-           "steps",
+           "Keep --prefetch, the buffers and what the host steps as they are, instead of adapting them while it "
+           "runs",
        .effect = Effect::execution},
       [](const TrainOptions& o) { return !o.tune.prefetch && !o.tune.pieces && !o.tune.host_share; },
       [](TrainOptions& o, bool off) { o.tune = {.prefetch = !off, .pieces = !off, .host_share = !off}; }));

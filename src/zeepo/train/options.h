@@ -52,12 +52,12 @@ struct TrainOptions {
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
   // Of the optimizer's state in host memory, the part that the host steps; the device steps the rest. Empty: all of it
-  // on the CPU; on a GPU as much as measured at the start and tuned in the first steps.
+  // on the CPU; on a GPU as much as measured at the start and tuned while it runs.
   std::optional<double> host_step_share;
   OpenChoices choose;  // what of these is chosen within the budgets instead
   struct {
     bool prefetch = false, pieces = false, host_share = false;
-  } tune;  // what is adapted in the first steps; `zeepo train` asks for what no option fixes
+  } tune;  // what is adapted while it runs; `zeepo train` asks for what no option fixes
   std::vector<std::filesystem::path> nvme_paths;
   std::int64_t piece_elements = 0;  // of optimizer states below the device, at most, stepped together; 0: as fits
   IoOptions io;                     // of the files

@@ -205,6 +205,13 @@ std::vector<SteppedBy> deal_sides(const StatePlan& plan, double host_share) {
   return sides;
 }
 
+std::size_t largest_slot(const StatePlan& plan) {
+  std::size_t largest = 0;
+  for (const PieceId& id : plan.deferred)
+    largest = std::max(largest, slot_parts(plan, id, plan.piece(id).stepped_by).bytes);
+  return largest;
+}
+
 std::size_t whole_pages(std::size_t bytes) { return Arena::aligned(bytes, SwapTier::kPageBytes); }
 
 SlotParts slot_parts(const StatePlan& plan, const PieceId& id, SteppedBy by) {

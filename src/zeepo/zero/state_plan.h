@@ -135,6 +135,8 @@ struct SlotParts {
   std::size_t bytes = 0;  // of the buffer; 0: nothing passes through
 };
 SlotParts slot_parts(const StatePlan& plan, const PieceId& id, SteppedBy by);
+// Of the largest deferred piece, when the host steps none beside the device.
+std::size_t largest_slot(const StatePlan& plan);
 std::size_t whole_pages(std::size_t bytes);  // of files
 
 }  // namespace zeepo

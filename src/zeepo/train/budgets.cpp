@@ -1,0 +1,126 @@
+#include "zeepo/train/budgets.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/machine.h"
+#include "zeepo/base/size.h"
+#include "zeepo/zero/agreement.h"
+
+namespace zeepo {
+namespace {
+
+// Of one rank, in all directories together.
+std::int64_t free_in_files(const TrainOptions& options, int ranks_on_node) {
+  if (options.nvme_paths.empty()) return 0;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const auto& path : options.nvme_paths) {
+    std::error_code code;
+    const auto space = std::filesystem::space(path, code);
+    if (code && options.nvme_bytes > 0) return options.nvme_bytes;  // what opens the files will say what is wrong
+    if (code) throw Error("train: --nvme-path {}: cannot tell how much is free: {}", path.string(), code.message());
+    least = std::min(least, static_cast<std::int64_t>(space.available));
+  }
+  return least / ranks_on_node * static_cast<std::int64_t>(options.nvme_paths.size());
+}
+
+// Of a GPU that other ranks may share: what was free before any rank took some.
+std::int64_t device_bytes(const TrainOptions& options, const GpuPlace& place, int ranks_on_node) {
+  if (options.backend == Backend::cuda) return gpu_budget(place.free_bytes);
+  return device_budget(options.backend, place.gpu, 0, ranks_on_node);
+}
+
+std::int64_t option_or(std::int64_t option, std::int64_t bytes) { return option > 0 ? option : bytes; }
+
+template <class Budgets>
+PlaceBytes least_of(const std::vector<RankRoom>& rooms, const Budgets& budgets) {
+  PlaceBytes least;
+  least.fill(std::numeric_limits<std::int64_t>::max());
+  for (const RankRoom& room : rooms)
+    std::ranges::transform(least, budgets(room), least.begin(), [](auto a, auto b) { return std::min(a, b); });
+  return least;
+}
+
+// Where the budget is what was free of a GPU, others may hold the rest.
+std::string what_is_free(const TrainOptions& options, const GpuPlace& place) {
+  if (options.backend != Backend::cuda || options.device_bytes > 0) return {};
+  return fmt::format(" ({} of GPU {}'s {} were free{}; nvidia-smi shows what else runs on it)",
+                     format_size(static_cast<std::int64_t>(place.free_bytes) * place.ranks), place.gpu,
+                     format_size(static_cast<std::int64_t>(place.all_bytes)),
+                     place.ranks > 1 ? fmt::format(" for {} ranks", place.ranks) : "");
+}
+
+}  // namespace
+
+RankRoom room_of(const TrainOptions& options, const GpuPlace& place, int ranks_on_node) {
+  return {.device_bytes = device_bytes(options, place, ranks_on_node),
+          .host_bytes = usable_memory_bytes() / ranks_on_node,
+          .free_host_bytes = free_memory_bytes() / ranks_on_node,
+          .free_nvme_bytes = options.choose.any() ? free_in_files(options, ranks_on_node) : 0,
+          .device_option = options.device_bytes,
+          .host_option = options.host_bytes,
+          .nvme_option = options.nvme_bytes,
+          .files = !options.nvme_paths.empty(),
+          .one_memory = options.backend == Backend::cpu};
+}
+
+std::vector<RankRoom> gather_rooms(Communicator& communicator, const RankRoom& own) {
+  const auto text = fmt::format("{} {} {} {} {} {} {} {} {}", own.device_bytes, own.host_bytes, own.free_host_bytes,
+                                own.free_nvme_bytes, own.device_option, own.host_option, own.nvme_option,
+                                static_cast<int>(own.files), static_cast<int>(own.one_memory));
+  std::vector<RankRoom> rooms;
+  for (const auto& theirs : gather_texts(communicator, text)) {
+    std::istringstream numbers(theirs);
+    RankRoom& room = rooms.emplace_back();
+    numbers >> room.device_bytes >> room.host_bytes >> room.free_host_bytes >> room.free_nvme_bytes >>
+        room.device_option >> room.host_option >> room.nvme_option >> room.files >> room.one_memory;
+  }
+  return rooms;
+}
+
+PlaceBytes budgets_of(const RankRoom& room, const MemoryPlan& plan) {
+  return {option_or(room.device_option, room.device_bytes), option_or(room.host_option, room.host_bytes),
+          option_or(room.nvme_option, plan.bytes[static_cast<std::size_t>(Place::nvme)])};
+}
+
+PlaceBytes budgets_to_fill(const RankRoom& room) {
+  std::int64_t device = option_or(room.device_option, room.device_bytes);
+  std::int64_t host = room.host_option;
+  if (host == 0 && room.one_memory && room.device_option == 0) {
+    host = device / 8;
+    device -= host;
+  } else if (host == 0) {
+    host = room.free_host_bytes - room.free_host_bytes / 10;  // for the program itself, and others
+    if (room.one_memory) host = std::max<std::int64_t>(0, host - device);
+  }
+  const std::int64_t nvme = room.files ? option_or(room.nvme_option, room.free_nvme_bytes) : 0;
+  return {device, host, nvme};
+}
+
+PlaceBytes least_budgets(const std::vector<RankRoom>& rooms, const MemoryPlan& plan) {
+  return least_of(rooms, [&](const RankRoom& room) { return budgets_of(room, plan); });
+}
+
+PlaceBytes least_to_fill(const std::vector<RankRoom>& rooms) { return least_of(rooms, budgets_to_fill); }
+
+void check_fits(const MemoryPlan& plan, const PlaceBytes& budgets, const TrainOptions& options, const GpuPlace& place) {
+  constexpr std::array kWaysOut{
+      "lower --micro-batch or --seq-len, try --activation-checkpointing or --tile-linear, or move states away with "
+      "--placement auto, --offload-optimizer, --offload-param or --offload-activations",
+      "move states on to files with --placement auto, --offload-optimizer nvme, --offload-param nvme or "
+      "--offload-activations nvme, or raise --memory host=",
+      "give --nvme-path a larger disk, or raise --memory nvme="};
+  for (const Place tier : kPlaces) {
+    const auto i = static_cast<std::size_t>(tier);
+    if (plan.bytes[i] <= budgets[i]) continue;
+    throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}{}; {}",
+                format_size(plan.bytes[i]), name_of(tier), describe(plan.peak[i]),
+                format_size(plan.bytes[i] - budgets[i]), format_size(budgets[i]),
+                tier == Place::device ? what_is_free(options, place) : "", kWaysOut[i]);
+  }
+}
+
+}  // namespace zeepo

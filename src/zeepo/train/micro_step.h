@@ -1,0 +1,22 @@
+// One micro-step: forward and backward pass of one micro-batch on one rank.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "zeepo/binding/model_engine.h"
+#include "zeepo/model/language_model.h"
+#include "zeepo/train/run_setup.h"
+
+namespace zeepo {
+
+// Token ids and what follows each: int32 (B, T), on the current device.
+struct TokenBatch {
+  Tensor ids, targets;
+};
+
+// `number` counts from 0 within `step`. `batch` is called inside of the engine's pass, where its memory is planned.
+void run_micro_step(ModelEngine& engine, const RunSetup& setup, std::int64_t step, std::int64_t number,
+                    const std::function<TokenBatch()>& batch);
+
+}  // namespace zeepo

@@ -1,0 +1,39 @@
+// The plan of a run: what lives where, how much memory that takes, and how far transfers may come to run ahead.
+//
+// Pure functions of a setup and of what the ranks' machines have: nothing is sent, no other rank is asked, no data is
+// read. So any rank of any number can be planned for, and every rank of a run comes to the same.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "zeepo/train/budgets.h"
+#include "zeepo/train/memory_plan.h"
+#include "zeepo/train/run_setup.h"
+#include "zeepo/train/step_probe.h"
+
+namespace zeepo {
+
+struct RunPlan {
+  RunSetup setup;     // with the placement in force and the levels that are planned for
+  MemoryPlan memory;  // of all of them
+  PlaceBytes budgets;
+  std::optional<StepRates> step_rates;  // where the host's part of the step is tuned
+};
+
+// Measures how fast this machine steps what lives below the device. Asked once, before the run's memory is taken.
+using MeasureSteps = std::function<StepRates(const RunSetup&)>;
+
+// The setup with the placement that the budgets of all ranks allow, where choices are open (--placement auto); else as
+// it is. Throws Error when nothing fits, with ways out that have been tried. `rooms` are those of all ranks.
+RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& rooms);
+
+// The plan of the setup's rank, with its placement. It need not fit: see check_fits. Without `measure` the host's part
+// of the step has buffers, and one level.
+RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure = {});
+
+// What --placement auto finds within the budgets.
+PlacementSearch::Result search_placement(const RunSetup& setup, const PlaceBytes& budgets);
+
+}  // namespace zeepo

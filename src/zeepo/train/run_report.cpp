@@ -1,0 +1,115 @@
+#include "zeepo/train/run_report.h"
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/numa.h"
+#include "zeepo/base/size.h"
+#include "zeepo/train/step_side.h"
+#include "zeepo/zero/agreement.h"
+#include "zeepo/zero/rank_report.h"
+
+namespace zeepo {
+
+RunReport::RunReport(const TrainOptions& options, Communicator& communicator)
+    : communicator_(communicator),
+      log_(communicator.rank() == 0 ? options.log : ""),
+      print_every_(options.print_every) {}
+
+void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& place) {
+  const RunSetup& setup = plan.setup;
+  const TrainOptions& options = setup.options;
+  const TuningRange& levels = setup.levels;
+  std::int64_t params = 0;
+  for (const auto& named : named_parameters(*setup.model)) params += named.parameter->elements();
+  nlohmann::ordered_json event{{"event", "plan"},
+                               {"params", params},
+                               {"dtype", name_of(options.dtype)},
+                               {"steps", options.steps},
+                               {"tokens_per_step", setup.tokens_per_step()},
+                               {"world_size", communicator_.size()},
+                               {"comm", communicator_.name()},
+                               {"stage", options.stage},
+                               {"samples", samples}};
+  for (const Place tier : kPlaces) {
+    const auto i = static_cast<std::size_t>(tier);
+    event[std::string(name_of(tier))] = {{"bytes", to_json(plan.memory.peak[i])},
+                                         {"arena_bytes", plan.memory.bytes[i]},
+                                         {"budget_bytes", plan.budgets[i]}};
+  }
+  event["placement"] = to_json(setup.arrangement());
+  event["placement"]["chosen"] = options.choose.any();
+  event["tuning"] = {{"prefetch_bytes", levels.prefetch_bytes}, {"pieces_under_way", levels.pieces_under_way}};
+  if (auto below = step_below_json(plan); !below.is_null()) event["step_below"] = std::move(below);
+  log_.write(event);
+  if (!speaks()) return;
+  fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(setup.config.architecture),
+             params, name_of(options.dtype), options.steps, setup.tokens_per_step() / options.seq_len, options.seq_len);
+  if (options.backend == Backend::cuda && communicator_.size() > 1)
+    fmt::print(stderr, "{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
+               communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
+  fmt::print(stderr, "{}", table_of(plan.memory.peak, plan.budgets));
+  if (options.choose.any()) fmt::print(stderr, "placement chosen: {}\n", flags_of(setup.arrangement()));
+  if (const std::string text = step_below_text(plan); !text.empty()) fmt::print(stderr, "{}\n", text);
+}
+
+void RunReport::tiers(Session& session) {
+  if (!speaks()) return;
+  if (const std::string files = session.lower().description(); !files.empty()) fmt::print(stderr, "files: {}\n", files);
+  if (const std::string numa = describe_numa(); !numa.empty()) fmt::print(stderr, "{}\n", numa);
+}
+
+void RunReport::begin_steps(std::int64_t steps) {
+  steps_ = steps;
+  progress_.emplace(steps);
+}
+
+void RunReport::step(const StepReport& report) {
+  log_.write(to_json(report));
+  if (speaks() && (report.step % print_every_ == 0 || report.step == steps_)) progress_->step(report);
+}
+
+void RunReport::tuned(std::int64_t step, const Tuner& tuner) {
+  const Depths& depths = tuner.depths();
+  log_.write({{"event", "tune"},
+              {"step", step},
+              {"why", tuner.why()},
+              {"prefetch_bytes", depths.prefetch_bytes},
+              {"pieces_under_way", depths.pieces_under_way},
+              {"host_share", depths.host_share},
+              {"stalled_share", tuner.measured().share()},
+              {"gain", tuner.gain()},
+              {"settled", tuner.settled()}});
+  if (!speaks()) return;
+  if (!tuner.settled()) return progress_->say(fmt::format("tuning: {}", tuner.why()));
+  const std::string by_host =
+      tuner.tunes_host_share() ? fmt::format(", {:.0f}% stepped by the host", 100 * depths.host_share) : "";
+  progress_->say(fmt::format("tuned: prefetch {}, {} pieces under way{}; {:.1f}% of a step waits for transfers",
+                             format_size(depths.prefetch_bytes), depths.pieces_under_way, by_host,
+                             100 * tuner.measured().share()));
+}
+
+void RunReport::summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
+                        const LinkBytes& carried) {
+  engine.settle();
+  auto ranks = nlohmann::ordered_json::array();
+  for (const auto& text : gather_texts(communicator_, rank_report(session, sent, carried).dump()))
+    ranks.push_back(nlohmann::ordered_json::parse(text));
+  const std::string hash = engine.weights_hash();
+  log_.write({{"event", "summary"},
+              {"loss", last.result.loss},
+              {"params", parameter_count(engine.units())},
+              {"world_size", session.communicator().size()},
+              {"weights_hash", hash},
+              {"files", session.lower().description()},
+              {"numa", describe_numa()},
+              {"ranks", ranks}});
+  if (!speaks()) return;
+  for (const Place place : kPlaces)
+    if (session.peak(place).total > 0)
+      fmt::print(stderr, "{} memory used: {}\n", name_of(place), describe(session.peak(place)));
+}
+
+void RunReport::saved(const std::filesystem::path& output) {
+  if (speaks()) fmt::print(stderr, "saved to {}\n", output.string());
+}
+
+}  // namespace zeepo

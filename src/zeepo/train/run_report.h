@@ -1,0 +1,44 @@
+// What a training run says, to people on stderr and to programs in the log: the plan, its steps, what was tuned, the
+// summary.
+//
+// All ranks make the same calls, since some of what is said comes from all; rank 0 alone says it.
+#pragma once
+
+#include <optional>
+
+#include "zeepo/binding/model_engine.h"
+#include "zeepo/comm/gpu_place.h"
+#include "zeepo/train/planning.h"
+#include "zeepo/train/report.h"
+#include "zeepo/train/tuner.h"
+#include "zeepo/zero/session.h"
+
+namespace zeepo {
+
+class RunReport {
+ public:
+  // Makes the log.
+  RunReport(const TrainOptions& options, Communicator& communicator);
+
+  void plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& place);
+  // What the memory is like, where there is something to say.
+  void tiers(Session& session);
+  void begin_steps(std::int64_t steps);
+  void step(const StepReport& report);
+  void tuned(std::int64_t step, const Tuner& tuner);
+  void end_steps() { progress_.reset(); }
+  // A collective. `sent` and `carried` are those of the last step.
+  void summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
+               const LinkBytes& carried);
+  void saved(const std::filesystem::path& output);
+
+ private:
+  bool speaks() const { return communicator_.rank() == 0; }
+
+  Communicator& communicator_;
+  EventLog log_;
+  std::int64_t print_every_, steps_ = 0;
+  std::optional<Progress> progress_;  // while there are steps
+};
+
+}  // namespace zeepo

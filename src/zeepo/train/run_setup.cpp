@@ -1,0 +1,140 @@
+#include "zeepo/train/run_setup.h"
+
+#include <algorithm>
+
+#include "zeepo/base/error.h"
+#include "zeepo/nn/layers.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::int64_t kDefaultSeqLen = 1024;
+constexpr int kHostPieces = 6;  // buffers for those that the host steps beside the device: down, stepped, up
+
+ModelConfig configured(const TrainOptions& options) {
+  ModelConfig config = load_config(options.model);
+  if (options.dropout) config.embed_dropout = config.residual_dropout = config.attention_dropout = *options.dropout;
+  return config;
+}
+
+std::shared_ptr<LanguageModel> model_for(const ModelConfig& config, const TrainOptions& options) {
+  std::shared_ptr<LanguageModel> model = make_model(config);
+  tile_linears(*model, options.linear_tiles);
+  set_products(*model, options.products);
+  return model;
+}
+
+// With little host memory buffers are small: all of them together take at most a quarter of the budget each way.
+constexpr std::int64_t kStagingBytes = 4 << 20, kBuffers = 4;
+std::int64_t staging_bytes(std::int64_t host_bytes) {
+  if (host_bytes <= 0) return kStagingBytes;
+  return std::clamp<std::int64_t>(host_bytes / 4 / kBuffers, SwapFile::kPageBytes, kStagingBytes);
+}
+
+// `asked` at most, where it is given, in whole multiples of what a piece may be.
+std::int64_t piece_elements(std::int64_t host_bytes, std::int64_t asked) {
+  constexpr std::int64_t kBytesAnElement = 16;  // at most: gradient, weight and its remainder, two moments
+  const std::int64_t least = EngineOptions::kPieceAlignment;
+  std::int64_t most = EngineOptions{}.piece_elements;
+  if (asked > 0) most = std::clamp(asked / least * least, least, most);
+  if (host_bytes <= 0) return most;
+  const std::int64_t fitting = host_bytes / 2 / EngineOptions{}.pieces_under_way / kBytesAnElement;
+  return std::clamp(fitting / least * least, least, most);
+}
+
+}  // namespace
+
+RunSetup make_setup(TrainOptions options, const RankShape& ranks) {
+  check(options);
+  ModelConfig config = configured(options);
+  if (options.seq_len == 0) options.seq_len = std::min(kDefaultSeqLen, config.max_positions);
+  if (options.seq_len > config.max_positions)
+    throw UsageError("train: --seq-len {}: the model has {} positions", options.seq_len, config.max_positions);
+  auto model = model_for(config, options);
+  return {.options = std::move(options), .config = std::move(config), .model = std::move(model), .ranks = ranks};
+}
+
+int RunSetup::pieces_under_way() const {
+  return levels.pieces_under_way.empty() ? EngineOptions{}.pieces_under_way : levels.pieces_under_way.back();
+}
+
+std::int64_t RunSetup::tokens_per_step() const {
+  return options.micro_batch * options.grad_accum * ranks.ranks * options.seq_len;
+}
+
+Arrangement RunSetup::arrangement() const {
+  return {options.placement, options.activation_checkpointing, options.prefetch_bytes};
+}
+
+RunSetup RunSetup::with(const Arrangement& arrangement) const {
+  RunSetup other = *this;
+  other.options.placement = arrangement.placement;
+  other.options.activation_checkpointing = arrangement.activation_checkpointing;
+  other.options.prefetch_bytes = arrangement.prefetch_bytes;
+  return other;
+}
+
+RunSetup RunSetup::with(TrainOptions changed) const {
+  RunSetup other = *this;
+  other.options = std::move(changed);
+  if (other.options.linear_tiles != options.linear_tiles || other.options.products != options.products)
+    other.model = model_for(config, other.options);
+  return other;
+}
+
+EngineOptions engine_options(const RunSetup& setup) {
+  const TrainOptions& options = setup.options;
+  OptimizerOptions optimizer = options.optimizer;
+  optimizer.seed = options.seed;
+  const bool on_host = step_side(options) == StepSide::host;
+  const bool host_may_step = tunes_host_share(setup) || options.host_step_share.value_or(0) > 0;
+  return {.dtype = options.dtype,
+          .stage = options.stage,
+          .prefetch_bytes = options.prefetch_bytes,
+          .optimizer = optimizer,
+          .decay = options.decay,
+          .accumulation = options.grad_accum,
+          .reduce = options.reduce,
+          .sum_order = options.sum_order,
+          .blocks_per_unit = options.blocks_per_unit,
+          .placement = options.placement,
+          .step_below_on = on_host ? StepSide::host : StepSide::device,
+          .host_share = on_host ? 0 : options.host_step_share.value_or(0),
+          .host_pieces_under_way = !on_host && host_may_step ? kHostPieces : 0,
+          .piece_elements = piece_elements(options.host_bytes, options.piece_elements),
+          .pieces_under_way = setup.pieces_under_way(),
+          .clip = options.clip,
+          .step_phase = step_phase(options),
+          .activation_checkpointing = options.activation_checkpointing,
+          .loss_scale = options.loss_scale};
+}
+
+LowerTiers::Options lower_options(const TrainOptions& options) {
+  LowerTiers::Options lower{.host_bytes = options.host_bytes,
+                            .nvme_paths = {},
+                            .nvme_bytes = 0,
+                            .staging_bytes = staging_bytes(options.host_bytes),
+                            .link_bytes_per_second = options.link_bytes_per_second,
+                            .nvme_bytes_per_second = options.nvme_bytes_per_second,
+                            .io = options.io};
+  if (options.placement.in_files()) lower.nvme_paths = options.nvme_paths;
+  return lower;
+}
+
+StepWork step_work(const TrainOptions& options) {
+  return {.dtype = options.dtype,
+          .grads = options.grad_accum > 1 ? DType::f32 : options.dtype,
+          .optimizer = options.optimizer,
+          .params_on_device = options.placement.params.on_device()};
+}
+
+bool tunes_host_share(const RunSetup& setup) {
+  constexpr std::int64_t kLeastSteps = 12;  // with fewer, what is gained is less than what turning to it takes
+  const TrainOptions& options = setup.options;
+  return setup.room_to_probe && options.tune.host_share && !options.host_step_share &&
+         options.backend == Backend::cuda && options.steps >= kLeastSteps &&
+         host_step_obstacle(options) == HostStepObstacle::none && !options.placement.optimizer.in_files() &&
+         !options.placement.params.in_files() && step_work(options).through_device() > step_work(options).to_host();
+}
+
+}  // namespace zeepo

@@ -1,0 +1,113 @@
+// Plans are pure: of any rank of any number, without these ranks, without data, without memory of the batch's size.
+#include "zeepo/train/planning.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/errors.h"
+#include "tests/support/scratch_model.h"
+#include "zeepo/base/machine.h"
+#include "zeepo/base/thread_pool.h"
+#include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/train/trainer.h"
+
+namespace zeepo {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+class Planning : public testing::Test {
+ protected:
+  TrainOptions options() const {
+    TrainOptions options = directory_.options();
+    options.seq_len = 32;
+    options.micro_batch = 2;
+    options.steps = 2;
+    options.dtype = DType::bf16;
+    options.piece_elements = EngineOptions::kPieceAlignment;
+    options.device_bytes = 64 * kMiB;
+    options.host_bytes = 64 * kMiB;
+    return options;
+  }
+  ScratchModel directory_{128, 4, 512, 1000};
+};
+
+TEST_F(Planning, NeedsNoDataAndNoOtherRanks) {
+  TrainOptions given = options();
+  given.data = "nowhere";
+  given.stage = 3;
+  given.placement.optimizer = {.host = 0.5};
+  const RunSetup alone = make_setup(given, {});
+  const MemoryPlan one = plan_memory(alone);
+  RunSetup many = alone;
+  many.ranks = {.rank = 700, .ranks = 1024, .ranks_on_node = 8};
+  const MemoryPlan of_many = plan_memory(many);
+  EXPECT_LT(of_many.peak[0][Kind::params], one.peak[0][Kind::params] / 50);
+  EXPECT_LT(of_many.peak[1].total, one.peak[1].total);
+}
+
+// What a run of several ranks plans, and uses, is what one process plans for each of them.
+TEST_F(Planning, IsThatOfTheRun) {
+  for (const int stage : {0, 2, 3})
+    for (const bool offload : {false, true}) {
+      TrainOptions given = options();
+      given.stage = stage;
+      if (offload) given.placement = {{.host = 1}, {.host = 0.7}, Place::host};
+      ::testing::internal::CaptureStderr();
+      ThreadsWorld world(3);
+      run(world, [&](Communicator& communicator) { Trainer(given, communicator).run(); });
+      ::testing::internal::GetCapturedStderr();
+      Json summary;
+      std::ifstream lines(given.log);
+      for (std::string line; std::getline(lines, line);) summary = Json::parse(line);
+      for (int rank = 0; rank < 3; ++rank) {
+        const MemoryPlan plan = plan_memory(make_setup(given, {.rank = rank, .ranks = 3, .ranks_on_node = 3}));
+        const Json& peak = summary.at("ranks").at(static_cast<std::size_t>(rank)).at("peak_bytes");
+        EXPECT_EQ(plan.peak[0].total, peak.at("device").at("total")) << stage << " " << offload << " " << rank;
+        EXPECT_EQ(plan.peak[1].total, peak.at("host").at("total")) << stage << " " << offload << " " << rank;
+      }
+    }
+}
+
+TEST_F(Planning, ChangesNothingOfItsSetup) {
+  TrainOptions given = options();
+  given.choose = {.params = true, .optimizer = true, .activations = true, .prefetch = true};
+  given.device_bytes = 3 * kMiB;
+  const RunSetup setup = make_setup(given, {});
+  const MemoryPlan before = plan_memory(setup);
+  const std::vector rooms{room_of(given, {}, 1)};
+  const RunSetup chosen = choose_placement(setup, rooms);
+  const RunPlan plan = plan_run(chosen, rooms);
+  EXPECT_NE(flags_of(chosen.arrangement()), flags_of(setup.arrangement()));
+  EXPECT_EQ(flags_of(plan.setup.arrangement()), flags_of(chosen.arrangement()));
+  EXPECT_TRUE(plan.memory.fits(plan.budgets));
+  const MemoryPlan after = plan_memory(setup);
+  EXPECT_EQ(after.bytes, before.bytes);
+  EXPECT_EQ(plan_run(chosen, rooms).memory.bytes, plan.memory.bytes);
+}
+
+TEST_F(Planning, MakesNoBatch) {
+  TrainOptions huge = options();
+  huge.micro_batch = 1 << 20;  // 32Mi tokens: 256 MiB of ids and targets
+  const std::int64_t before = peak_resident_bytes();
+  const MemoryPlan plan = plan_memory(make_setup(huge, {}));
+  EXPECT_GT(plan.bytes[0], std::int64_t{1} << 35);
+  EXPECT_LT(peak_resident_bytes() - before, 32 * kMiB);
+}
+
+TEST_F(Planning, AbsentRanksSendNothing) {
+  AbsentRanks ranks({.rank = 1, .ranks = 2});
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  float number = 0;
+  const View view{&number, DType::f32, {1}};
+  EXPECT_TRUE(names(error_text([&] { ranks.all_reduce(stream, view, {"a sum", 0}); }), "a sum", "not there"));
+  EXPECT_TRUE(names(error_text([&] { AbsentRanks({.rank = 2, .ranks = 2}); }), "rank 2 of 2"));
+}
+
+}  // namespace
+}  // namespace zeepo
