@@ -101,6 +101,25 @@ inline void check_reduce_scatter(Communicator& comm, CpuStream& stream, DType dt
   expect_same(out, reference_sum(dtype, result, whole, comm.size(), n * comm.rank(), n), what);
 }
 
+// Onto a sum that is there: it comes first, then the ranks in order; rounded at the end.
+inline void check_reduce_onto(Communicator& comm, CpuStream& stream, DType dtype, DType rounded_to, std::int64_t n) {
+  const std::string what = fmt::format("reduce-scatter {} of {} ranks, {} onto fp32 rounded to {}", n, comm.size(),
+                                       name_of(dtype), name_of(rounded_to));
+  const std::int64_t whole = n * comm.size();
+  Values full(dtype, whole, comm.rank()), scratch(dtype, whole), sum(DType::f32, n, 100), expected(DType::f32, n, 100);
+  comm.reduce_scatter(stream, full.view(), scratch.view(), sum.view(), {what, n}, {true, rounded_to});
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    Values part(dtype, whole, rank);
+    for (std::int64_t i = 0; i < n; ++i) expected.view().as<float>()[i] += element(part.view(), n * comm.rank() + i);
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    float& value = expected.view().as<float>()[i];
+    if (rounded_to == DType::bf16) value = to_float(from_float<bf16>(value));
+    if (rounded_to == DType::f16) value = to_float(from_float<f16>(value));
+  }
+  expect_same(sum.view(), expected, what);
+}
+
 inline void check_all_reduce(Communicator& comm, CpuStream& stream, std::int64_t n) {
   const std::string what = fmt::format("all-reduce {} of {} ranks", n, comm.size());
   Values x(DType::f32, n, comm.rank());
@@ -127,6 +146,7 @@ inline void check_collectives(Communicator& comm) {
         check_reduce_scatter(comm, stream, dtype, dtype, n, in_place);
       }
       for (const DType result : floats) check_reduce_scatter(comm, stream, dtype, result, n, false);
+      for (const DType rounded_to : floats) check_reduce_onto(comm, stream, dtype, rounded_to, n);
       for (int root = 0; root < comm.size(); ++root) check_broadcast(comm, stream, dtype, n, root);
     }
   for (const std::int64_t n : {0, 1, 5, 100}) check_all_reduce(comm, stream, n);

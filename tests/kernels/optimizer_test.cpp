@@ -200,23 +200,78 @@ TEST(Sgd, HasTheBitsOfTheScalarCode) {
       }
 }
 
-std::int64_t blocks_of(std::int64_t n) { return (n + kNormBlock - 1) / kNormBlock; }
+// A node over 2^level leaves from element `begin` on, in the order that kernels/gradient_norm.h gives.
+float reference_node(const TypedValues& x, std::int64_t begin, int level) {
+  if (level > 0)
+    return reference_node(x, begin, level - 1) + reference_node(x, begin + (kNormLeaf << (level - 1)), level - 1);
+  double chain[64] = {};
+  for (std::int64_t i = 0; i < kNormLeaf && begin + i < x.elements(); ++i)
+    chain[i % 64] += x[begin + i] * x[begin + i];
+  for (int half = 32; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) chain[j] += chain[j + half];
+  return static_cast<float>(chain[0]);
+}
 
 TEST(SumSquares, AddsInTheWrittenOrder) {
   Threads threads(2);
   for (const DType dtype : kFloatTypes)
     for (const std::int64_t n : {1L, 63L, 64L, 65L, 1000L, kNormBlock, 2 * kNormBlock + 77}) {
       const auto x = TypedValues::random(dtype, {n}, 1);
-      TypedValues partials(DType::f32, {blocks_of(n)});
-      sum_squares(threads.stream, x.view(), partials.view());
-      for (std::int64_t block = 0; block < blocks_of(n); ++block) {
-        double chain[64] = {};
-        for (auto i = block * kNormBlock; i < std::min(n, (block + 1) * kNormBlock); ++i) chain[i % 64] += x[i] * x[i];
-        for (int half = 32; half > 0; half /= 2)
-          for (int j = 0; j < half; ++j) chain[j] += chain[j + half];
-        ASSERT_EQ(partials[block], double{static_cast<float>(chain[0])}) << name_of(dtype) << " " << n;
+      for (const std::int64_t begin : {std::int64_t{0}, 3 * kNormLeaf, kNormBlock - kNormLeaf, 2 * kNormBlock}) {
+        TypedValues nodes(DType::f32, {norm_nodes(begin, n)});
+        sum_squares(threads.stream, x.view(), begin, nodes.view());
+        std::int64_t node = 0;
+        for_norm_nodes(begin, n, [&](std::int64_t block, std::uint32_t first, int level) {
+          const std::int64_t origin = block * kNormBlock + first * kNormLeaf - begin;
+          ASSERT_EQ(nodes[node++], double{reference_node(x, origin, level)}) << name_of(dtype) << " " << n;
+        });
+        EXPECT_EQ(node, nodes.elements());
       }
     }
+}
+
+// However elements are cut, their nodes make the same blocks.
+TEST(SumSquares, MergesToTheSameBitsHoweverItIsCut) {
+  Threads threads(2);
+  const std::int64_t n = 3 * kNormBlock + 5 * kNormLeaf;
+  for (const DType dtype : kFloatTypes) {
+    const auto x = TypedValues::random(dtype, {n}, 1);
+    const auto blocks_of_cuts = [&](const std::vector<std::int64_t>& cuts) {
+      std::vector<std::int32_t> starts, entries;
+      std::vector<float> nodes;
+      std::int64_t open = -1;
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const std::int64_t begin = cuts[i], count = cuts[i + 1] - begin;
+        TypedValues part(DType::f32, {norm_nodes(begin, count)});
+        const ConstView all = x.view();
+        const auto* data = all.as<std::byte>() + static_cast<std::size_t>(begin) * size_of(dtype);
+        sum_squares(threads.stream, ConstView{data, dtype, {count}}, begin, part.view());
+        std::int64_t node = 0;
+        for_norm_nodes(begin, count, [&](std::int64_t block, std::uint32_t, int level) {
+          if (block != open) starts.push_back(static_cast<std::int32_t>(entries.size() / 2));
+          open = block;
+          entries.push_back(static_cast<std::int32_t>(nodes.size()));
+          entries.push_back(level);
+          nodes.push_back(static_cast<float>(part[node++]));
+        });
+      }
+      starts.push_back(static_cast<std::int32_t>(entries.size() / 2));
+      starts.insert(starts.end(), entries.begin(), entries.end());
+      TypedValues blocks(DType::f32, {norm_blocks(n)});
+      merge_norm_nodes(threads.stream, {nodes.data(), DType::f32, {static_cast<std::int64_t>(nodes.size())}},
+                       {starts.data(), DType::i32, {static_cast<std::int64_t>(starts.size())}}, blocks.view());
+      return blocks.bytes();
+    };
+    const auto whole = blocks_of_cuts({0, n});
+    EXPECT_EQ(blocks_of_cuts({0, kNormLeaf, 100 * kNormLeaf, kNormBlock + 7 * kNormLeaf, n}), whole);
+    EXPECT_EQ(blocks_of_cuts({0, kNormBlock, 2 * kNormBlock, n}), whole);
+    for (const std::int64_t parts : {2, 3, 7, 600}) {
+      std::vector<std::int64_t> cuts{0};
+      for (std::int64_t i = 1; i < parts; ++i) cuts.push_back(n / kNormLeaf * i / parts * kNormLeaf);
+      cuts.push_back(n);
+      EXPECT_EQ(blocks_of_cuts(cuts), whole) << parts;
+    }
+  }
 }
 
 StepControl finish(const std::vector<float>& partials, float loss_scale, float clip) {
@@ -248,8 +303,8 @@ TEST(FinishNorm, SkipsInfinityAndNan) {
     for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       auto x = TypedValues::random(dtype, {kNormBlock + 5}, 1);
       x.set(kNormBlock + 3, bad);
-      TypedValues partials(DType::f32, {2}), control(DType::f32, {3});
-      sum_squares(threads.stream, x.view(), partials.view());
+      TypedValues partials(DType::f32, {norm_nodes(0, x.elements())}), control(DType::f32, {3});
+      sum_squares(threads.stream, x.view(), 0, partials.view());
       finish_norm(threads.stream, partials.view(), 1, 1, control.view());
       EXPECT_EQ(control.view().as<StepControl>()->skip, 1) << name_of(dtype) << bad;
     }
@@ -260,9 +315,9 @@ TEST(Optimizer, SameBitsForAnyThreadCount) {
     constexpr std::int64_t kCount = 300'007;
     const auto grad = TypedValues::random(DType::bf16, {kCount}, 2);
     FormOfWeights form(stream, DType::bf16, TypedValues::random(DType::f32, {kCount}, 1));
-    TypedValues m(DType::f32, {kCount}), v(DType::f32, {kCount}), partials(DType::f32, {blocks_of(kCount)});
+    TypedValues m(DType::f32, {kCount}), v(DType::f32, {kCount}), partials(DType::f32, {norm_nodes(0, kCount)});
     TypedValues control(DType::f32, {3});
-    sum_squares(stream, grad.view(), partials.view());
+    sum_squares(stream, grad.view(), 0, partials.view());
     finish_norm(stream, partials.view(), 1, 1, control.view());
     adam(stream, form.weights(), grad.view(), m.view(), v.view(), control.view(), adam_options(1, true));
     return std::vector{form.fp32(), form.param(), m, v, partials, control};

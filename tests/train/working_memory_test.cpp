@@ -13,6 +13,7 @@
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/train/trainer.h"
 #include "zeepo/binding/model_units.h"
+#include "zeepo/zero/norm_layout.h"
 
 namespace zeepo {
 namespace {
@@ -86,8 +87,10 @@ struct UnitBytes {
     for (const auto& unit : plan.units) {
       const std::int64_t shard = shard_elements(unit.elements, ranks, Unit::kAlignment);
       units.push_back(shard * ranks * width_of(dtype));
-      norm_partials += norm_blocks(shard) * ranks * width_of(DType::f32);
     }
+    const NormLayout norm = norm_layout(plan_states(plan, {.dtype = dtype, .stage = 3}, {0, ranks, ranks == 1}));
+    const auto numbers = ranks * norm.rank_nodes + norm.blocks + static_cast<std::int64_t>(norm.table.size());
+    norm_partials = numbers * width_of(DType::f32);
     for (const auto& visit : plan.visits) {
       std::int64_t bytes = 0;
       for (const std::size_t unit : visit.units) bytes += units[unit];

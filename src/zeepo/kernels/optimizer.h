@@ -8,25 +8,10 @@
 
 #include "zeepo/device/stream.h"
 #include "zeepo/device/view.h"
+#include "zeepo/kernels/gradient_norm.h"
 #include "zeepo/kernels/moments.h"
 
 namespace zeepo {
-
-// What the step reads from the device: written by finish_norm, so that clipping needs no trip to the host.
-struct StepControl {
-  float norm;         // global L2 norm of the unscaled gradients
-  float grad_factor;  // what each gradient is multiplied by: 1/loss_scale, times min(1, clip/(norm + 1e-6))
-  float skip;         // 1 when a gradient is infinite or NaN and the step must change nothing
-};
-
-// partials[i] = sum of squares of elements [i·kNormBlock, (i+1)·kNormBlock) of x, in fp32 from fp64 inside the block.
-inline constexpr std::int64_t kNormBlock = 1 << 16;
-inline std::int64_t norm_blocks(std::int64_t elements) { return (elements + kNormBlock - 1) / kNormBlock; }
-void sum_squares(CpuStream&, ConstView x, View partials);
-void sum_squares(CudaStream&, ConstView x, View partials);
-// control: fp32 (3), a StepControl. partials are summed in order, in fp64. clip <= 0: no clipping.
-void finish_norm(CpuStream&, ConstView partials, float loss_scale, float clip, View control);
-void finish_norm(CudaStream&, ConstView partials, float loss_scale, float clip, View control);
 
 struct Weights {
   View param, low;

@@ -7,6 +7,7 @@
 #include "zeepo/base/file.h"
 #include "zeepo/data/documents.h"
 #include "zeepo/model/staging_directory.h"
+#include "zeepo/train/option_table.h"
 #include "zeepo/train/step_side.h"
 #include "zeepo/train/trace_file.h"
 #include "zeepo/train/training_run.h"

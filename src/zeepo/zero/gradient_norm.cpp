@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "zeepo/device/copy.h"
+#include "zeepo/kernels/elementwise.h"
 #include "zeepo/kernels/softmax.h"
 #include "zeepo/tensor/device.h"
 
@@ -15,60 +16,84 @@ GradientNorm::GradientNorm(const StatePlan& plan, Collectives& collectives)
       mean_(1.0f / static_cast<float>(plan.options.accumulation * plan.ranks.size)) {
   if (plan.options.use == Use::infer) return;
   if (plan.options.dtype == DType::f16) loss_scale_ = LossScale(plan.options.loss_scale);
-  std::int64_t blocks = 0;
-  for (const auto& states : plan.units) {
-    first_block_.push_back(blocks);
-    if (states.trained) blocks += norm_blocks(states.own.elements());
-  }
-  loss_ = Tensor({1}, DType::f32, Kind::working);
-  blocks_ = Tensor({plan.ranks.size * std::max<std::int64_t>(blocks, 1)}, DType::f32, Kind::working);
+  layout_ = norm_layout(plan);
+  nodes_ = Tensor({plan.ranks.size * layout_.rank_nodes}, DType::f32, Kind::working);
+  table_ = Tensor::from<std::int32_t>(layout_.table, {static_cast<std::int64_t>(layout_.table.size())}, Kind::working);
+  blocks_ = Tensor({std::max<std::int64_t>(layout_.blocks, 1)}, DType::f32, Kind::working);
   control_ = Tensor({kControlSize}, DType::f32, Kind::working);
-  launch([&](auto& s) { control_memory_ = transfer_memory(s, "host", sizeof(StepControl) + sizeof(float)); });
+  own_losses_ = Tensor({kLosses}, DType::f32, Kind::working);
+  losses_ = Tensor({plan.ranks.size * kLosses}, DType::f32, Kind::working);
+  const auto losses = static_cast<std::size_t>(plan.options.accumulation * plan.ranks.size);
+  launch([&](auto& s) {
+    fill(s, nodes_.view(), 0);
+    host_memory_ = transfer_memory(s, "host", sizeof(StepControl) + losses * sizeof(float));
+  });
   if (plan.steps_in_backward())
     unit_controls_ = Tensor({unit_at(plan.units.size())}, DType::f32, Kind::working);
 }
 
 void GradientNorm::add_loss(ConstView loss, const MicroStep& micro_step) {
-  launch([&](auto& s) { sum(s, loss, mean_, loss_.view(), !micro_step.first()); });
+  const std::int64_t slot = micro_step.number % kLosses;
+  if (slot == 0 && !micro_step.first()) send_losses(micro_step.number);
+  const View to = own_losses_.part(slot, {1}).view();
+  launch([&](auto& s) { sum(s, loss, 1, to, false); });
 }
 
-Tensor GradientNorm::own_blocks(std::size_t unit) const {
-  const std::int64_t blocks = blocks_.elements() / plan_.ranks.size;
-  return blocks_.part(plan_.ranks.rank * blocks + first_block_[unit],
-                      {norm_blocks(plan_.units[unit].own.elements())});
+// Those of all ranks since they were last sent, up to micro-step `end`, go to the host.
+void GradientNorm::send_losses(std::int64_t end) {
+  const std::int64_t begin = (end - 1) / kLosses * kLosses, count = end - begin;
+  const View own = own_losses_.part(0, {count}).view();
+  View all = own;
+  if (!plan_.ranks.alone) {
+    all = losses_.part(0, {count * plan_.ranks.size}).view();
+    Collecting gathered = collectives_.all_gather(own, all, {"losses", 0});
+    collectives_.wait(gathered);
+  }
+  launch([&](auto& s) { copy_to_host(s, all.data, host_losses() + begin * plan_.ranks.size, all.bytes()); });
+}
+
+Tensor GradientNorm::own_nodes(std::size_t unit) const {
+  return nodes_.part(plan_.ranks.rank * layout_.rank_nodes + layout_.first[unit], {layout_.count[unit]});
 }
 
 void GradientNorm::measure(std::size_t unit, const Tensor& gradients) {
-  const View blocks = own_blocks(unit).view();
-  launch([&](auto& s) { sum_squares(s, gradients.view(), blocks); });
+  const View nodes = own_nodes(unit).view();
+  const std::int64_t begin = plan_.units[unit].own.begin;
+  launch([&](auto& s) { sum_squares(s, gradients.view(), begin, nodes); });
 }
 
 void GradientNorm::finish_unit(std::size_t unit) {
-  const View blocks = own_blocks(unit).view(), control = unit_controls_.part(unit_at(unit), {kControlSize}).view();
-  launch([&](auto& s) { finish_norm(s, blocks, 1, 0, control); });
+  const View nodes = own_nodes(unit).view(), control = unit_controls_.part(unit_at(unit), {kControlSize}).view();
+  launch([&](auto& s) { finish_norm(s, nodes, 1, 0, control); });
 }
 
 void GradientNorm::finish() {
-  collectives_.all_reduce(loss_.view(), {"loss", 0});
-  const std::int64_t blocks = blocks_.elements() / plan_.ranks.size;
-  const Tensor own = blocks_.part(plan_.ranks.rank * blocks, {blocks});
-  Collecting gathered = collectives_.all_gather(own.view(), blocks_.view(), {"gradient norms", 0});
+  send_losses(plan_.options.accumulation);
+  const Tensor own = nodes_.part(plan_.ranks.rank * layout_.rank_nodes, {layout_.rank_nodes});
+  Collecting gathered = collectives_.all_gather(own.view(), nodes_.view(), {"gradient norms", 0});
   collectives_.wait(gathered);
+  const View blocks = blocks_.part(0, {layout_.blocks}).view();
   launch([&](auto& s) {
-    finish_norm(s, blocks_.view(), loss_scale_.value(), plan_.options.clip, control_.view());
-    std::byte* const to = control_memory_.data();
-    copy_to_host(s, control_.view().data, to, sizeof(StepControl));
-    copy_to_host(s, loss_.view().data, to + sizeof(StepControl), sizeof(float));
-    control_sent_ = point_of(s);
+    merge_norm_nodes(s, nodes_.view(), table_.view(), blocks);
+    finish_norm(s, blocks, loss_scale_.value(), plan_.options.clip, control_.view());
+    copy_to_host(s, control_.view().data, host_memory_.data(), sizeof(StepControl));
+    sent_ = point_of(s);
   });
 }
 
 const StepControl& GradientNorm::take() {
   launch([&](auto& s) {
-    wait_for(s, control_sent_);
-    const std::byte* const from = control_memory_.data();
-    std::memcpy(&host_control_, from, sizeof(StepControl));
-    std::memcpy(&host_loss_, from + sizeof(StepControl), sizeof(float));
+    wait_for(s, sent_);
+    std::memcpy(&host_control_, host_memory_.data(), sizeof(StepControl));
+    host_loss_ = 0;
+    const std::int64_t all = plan_.options.accumulation, ranks = plan_.ranks.size;
+    for (std::int64_t m = 0; m < all; ++m) {
+      const std::int64_t begin = m / kLosses * kLosses, count = std::min(kLosses, all - begin);  // sent together
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        const float loss = host_losses()[begin * ranks + rank * count + m - begin];
+        host_loss_ = static_cast<float>(double{host_loss_} + double{loss} * double{mean_});
+      }
+    }
   });
   return host_control_;
 }

@@ -1,8 +1,9 @@
 // The norm of a step's gradients, the factor that clips them, the loss scale and the loss.
 //
-// Each unit's squares are summed when its gradients are complete, in blocks; finish() brings the ranks' blocks together
-// and leaves a StepControl in device memory, so that the step's kernels wait for no host. The host gets a copy, and the
-// loss, when it asks.
+// Each unit's squares are summed when its gradients are complete; finish() brings the ranks' parts together and leaves a
+// StepControl in device memory, so that the step's kernels wait for no host. The host gets a copy, and the losses of all
+// micro-batches, when it asks. Both sums have one order on any number of ranks: the norm's that of the units' elements
+// (kernels/gradient_norm.h), the loss's that of the micro-batches' global numbers.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,10 @@
 
 #include "zeepo/device/copy_lane.h"
 #include "zeepo/device/memory.h"
-#include "zeepo/kernels/optimizer.h"
+#include "zeepo/kernels/gradient_norm.h"
 #include "zeepo/tensor/tensor.h"
 #include "zeepo/zero/collectives.h"
+#include "zeepo/zero/norm_layout.h"
 #include "zeepo/zero/state_plan.h"
 
 namespace zeepo {
@@ -21,8 +23,6 @@ class GradientNorm {
  public:
   GradientNorm(const StatePlan& plan, Collectives& collectives);
 
-  // What the loss of one micro-batch counts in the step's mean.
-  float mean_factor() const { return mean_; }
   // What a backward pass starts from.
   float loss_gradient() const { return loss_scale_.value() * mean_; }
   void add_loss(ConstView loss, const MicroStep& micro_step);
@@ -46,21 +46,25 @@ class GradientNorm {
 
  private:
   static constexpr std::int64_t kControlSize = sizeof(StepControl) / sizeof(float);
+  static constexpr std::int64_t kLosses = 64;  // of a rank that are sent together
   static std::int64_t unit_at(std::size_t unit) { return static_cast<std::int64_t>(unit) * kControlSize; }
-  Tensor own_blocks(std::size_t unit) const;
+  Tensor own_nodes(std::size_t unit) const;
+  void send_losses(std::int64_t end);
+  float* host_losses() const { return reinterpret_cast<float*>(host_memory_.data()) + kControlSize; }
 
   const StatePlan& plan_;
   Collectives& collectives_;
   float mean_;
   LossScale loss_scale_;
-  std::vector<std::int64_t> first_block_;  // of each unit, among this rank's
-  Tensor loss_, blocks_, control_;
+  NormLayout layout_;
+  Tensor nodes_, table_, blocks_, control_;
+  Tensor own_losses_, losses_;  // kLosses of this rank; as many of each rank, one rank after another
   Tensor unit_controls_;  // a StepControl a unit, where units are stepped in the backward pass
   // The last step's on the host, and the memory that they come through.
   StepControl host_control_{};
   float host_loss_ = 0;
-  MemoryRange control_memory_;
-  Point control_sent_;
+  MemoryRange host_memory_;  // the control; then kLosses of each rank, and so on
+  Point sent_;
 };
 
 }  // namespace zeepo

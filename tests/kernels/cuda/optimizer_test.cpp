@@ -256,13 +256,29 @@ TEST(CudaGradientNorm, HasTheBitsOfTheCpu) {
          {std::int64_t{1}, std::int64_t{63}, std::int64_t{70}, kNormBlock, 5 * kNormBlock + 1234})
       for (const std::int64_t shift : {0, 1}) {
         auto x = Twin::random(dtype, {n}, 1, 1, shift);
-        Twin partials(DType::f32, {norm_blocks(n)}), control(DType::f32, {3}), clipped(DType::f32, {3});
+        const std::int64_t begin = shift * 3 * kNormLeaf;  // in the unit
+        std::vector<std::int32_t> starts, entries;
+        for_norm_nodes(begin, n, [&](std::int64_t block, std::uint32_t, int level) {
+          if (static_cast<std::int64_t>(starts.size()) <= block) starts.push_back(static_cast<std::int32_t>(entries.size() / 2));
+          entries.push_back(static_cast<std::int32_t>(entries.size() / 2));
+          entries.push_back(level);
+        });
+        const auto count = static_cast<std::int64_t>(starts.size());
+        starts.push_back(static_cast<std::int32_t>(entries.size() / 2));
+        starts.insert(starts.end(), entries.begin(), entries.end());
+        TypedValues values(DType::i32, {static_cast<std::int64_t>(starts.size())});
+        std::memcpy(values.view().data, starts.data(), values.view().bytes());
+        Twin table(values);
+        Twin nodes(DType::f32, {norm_nodes(begin, n)}), partials(DType::f32, {count});
+        Twin control(DType::f32, {3}), clipped(DType::f32, {3});
         on_both([&](auto& s) {
-          sum_squares(s, x.on(s), partials.on(s));
+          sum_squares(s, x.on(s), begin, nodes.on(s));
+          merge_norm_nodes(s, nodes.on(s), table.on(s), partials.on(s));
           finish_norm(s, partials.on(s), 8, 0, control.on(s));
           finish_norm(s, partials.on(s), 8, 0.01f, clipped.on(s));
         });
-        partials.expect_same_bits("sum_squares " + name_of_case(dtype, n, shift));
+        nodes.expect_same_bits("sum_squares " + name_of_case(dtype, n, shift));
+        partials.expect_same_bits("merge_norm_nodes " + name_of_case(dtype, n, shift));
         control.expect_same_bits("finish_norm " + name_of_case(dtype, n, shift));
         clipped.expect_same_bits("finish_norm, clipped " + name_of_case(dtype, n, shift));
       }

@@ -1,45 +1,83 @@
+#include <algorithm>
+
 #include "zeepo/device/cuda/cuda_stream.h"
 #include "zeepo/kernels/cuda/floats.h"
-#include "zeepo/kernels/optimizer.h"
+#include "zeepo/kernels/gradient_norm.h"
 
 namespace zeepo {
 namespace {
 
 using namespace cuda;
 
-// The order of kernels/cpu/gradient_norm.cpp: 64 chains in fp64, chain j of elements j, j + 64, ..., then a tree. A
-// thread has one chain, which is slow, and asks for kAhead of its elements at a time.
-constexpr int kChains = 64, kThreads = 128, kAhead = 32, kBlocks = kThreads / kChains;
+// The order of kernels/cpu/gradient_norm.cpp. A block of threads has a block of the norm; a warp sums a leaf: lane l has
+// chains l and l + 32.
+constexpr int kWarp = 32, kThreads = 256, kWarps = kThreads / kWarp, kLeavesAtOnce = 8;
+constexpr int kTreeSize = 2 * kNormLeaves;  // all levels of the tree one after another
+
+__device__ int level_begin(int level) { return kTreeSize - (kTreeSize >> level); }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) sum_squares_kernel(const T* x, std::int64_t n, float* partials) {
-  __shared__ double chains[kBlocks][kChains];
-  const unsigned own = threadIdx.x / kChains, chain = threadIdx.x % kChains;
-  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kBlocks + own;
-  const std::int64_t begin = block * kNormBlock, end = min(n, begin + kNormBlock);
-  double sum = 0;
-  const auto add = [&](T element) {
-    const double v = widen(element);
-    sum = __fma_rn(v, v, sum);
-  };
-  std::int64_t i = begin + chain;
-  for (; i + (kAhead - 1) * kChains < end; i += kAhead * kChains) {
-    T ahead[kAhead];
+__global__ void __launch_bounds__(kThreads)
+    sum_squares_kernel(const T* x, std::int64_t n, std::int64_t begin, std::int64_t head, float* nodes) {
+  __shared__ float tree[kTreeSize];
+  const std::int64_t origin = (begin / kNormBlock + blockIdx.x) * kNormBlock - begin;  // of the block, in x
+  const int low = static_cast<int>(max(std::int64_t{0}, -origin) / kNormLeaf);
+  const int high = static_cast<int>((min(kNormBlock, n - origin) + kNormLeaf - 1) / kNormLeaf);
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  for (int first = warp * kLeavesAtOnce; first < kNormLeaves; first += kWarps * kLeavesAtOnce) {
+    T at[kLeavesAtOnce][4];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) ahead[k] = x[i + k * kChains];
+    for (int leaf = 0; leaf < kLeavesAtOnce; ++leaf)
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) add(ahead[k]);
+      for (int k = 0; k < 4; ++k) {
+        const std::int64_t i = origin + (first + leaf) * kNormLeaf + k * kWarp + lane;
+        at[leaf][k] = i >= 0 && i < n ? x[i] : narrow<T>(0);
+      }
+#pragma unroll
+    for (int leaf = 0; leaf < kLeavesAtOnce; ++leaf) {
+      double v[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) v[k] = widen(at[leaf][k]);
+      double sum = __fma_rn(v[2], v[2], v[0] * v[0]) + __fma_rn(v[3], v[3], v[1] * v[1]);
+#pragma unroll
+      for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_down_sync(0xffffffffu, sum, half);
+      if (lane == 0) tree[first + leaf] = static_cast<float>(sum);
+    }
   }
-  for (; i < end; i += kChains) add(x[i]);
-  chains[own][chain] = sum;
-  for (unsigned half = kChains / 2; half > 0; half /= 2) {
+  for (int level = 1; level <= kNormLevels; ++level) {
     __syncthreads();
-    for (unsigned j = threadIdx.x; j < kBlocks * half; j += kThreads)
-      chains[j / half][j % half] += chains[j / half][j % half + half];
+    const float* below = tree + level_begin(level - 1);
+    for (int i = threadIdx.x; i < kNormLeaves >> level; i += kThreads)
+      tree[level_begin(level) + i] = below[2 * i] + below[2 * i + 1];
   }
   __syncthreads();
-  const std::int64_t mine = static_cast<std::int64_t>(blockIdx.x) * kBlocks + threadIdx.x;
-  if (threadIdx.x < kBlocks && mine * kNormBlock < n) partials[mine] = static_cast<float>(chains[threadIdx.x][0]);
+  if (threadIdx.x != 0) return;
+  float* out = nodes + (blockIdx.x == 0 ? 0 : head + blockIdx.x - 1);
+  for (int leaf = low; leaf < high;) {
+    const int aligned = leaf == 0 ? kNormLevels : __ffs(leaf) - 1, fitting = 31 - __clz(high - leaf);
+    const int level = min(aligned, fitting);
+    *out++ = tree[level_begin(level) + (leaf >> level)];
+    leaf += 1 << level;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    merge_kernel(const float* nodes, const std::int32_t* table, std::int64_t count, float* blocks) {
+  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (block >= count) return;
+  const std::int32_t* entries = table + count + 1;
+  float values[kNormLevels + 1];
+  int levels[kNormLevels + 1], height = 0;
+  for (std::int32_t i = table[block]; i < table[block + 1]; ++i) {
+    float value = nodes[entries[2 * i]];
+    int level = entries[2 * i + 1];
+    for (; height > 0 && levels[height - 1] == level; ++level) value = values[--height] + value;
+    values[height] = value;
+    levels[height++] = level;
+  }
+  float sum = height > 0 ? values[--height] : 0;
+  while (height > 0) sum = values[--height] + sum;
+  blocks[block] = sum;
 }
 
 // One thread adds in order; the others bring the numbers near.
@@ -64,14 +102,24 @@ __global__ void __launch_bounds__(1024)
 
 }  // namespace
 
-void sum_squares(CudaStream& stream, ConstView x, View partials) {
-  const std::int64_t n = x.elements();
+void sum_squares(CudaStream& stream, ConstView x, std::int64_t begin, View nodes) {
+  const std::int64_t n = x.elements(), end = begin + n;
   if (n == 0) return;
+  const std::int64_t first = begin / kNormBlock;
+  const std::int64_t head = norm_nodes(begin, std::min(end, (first + 1) * kNormBlock) - begin);  // of the first block
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto blocks = static_cast<unsigned>(pieces(norm_blocks(n), kBlocks));
-    sum_squares_kernel<T><<<blocks, kThreads, 0, stream.handle()>>>(x.as<T>(), n, partials.as<float>());
+    const auto blocks = static_cast<unsigned>(norm_blocks(end) - first);
+    sum_squares_kernel<T><<<blocks, kThreads, 0, stream.handle()>>>(x.as<T>(), n, begin, head, nodes.as<float>());
   });
+  check_launch();
+}
+
+void merge_norm_nodes(CudaStream& stream, ConstView nodes, ConstView table, View blocks) {
+  const std::int64_t count = blocks.elements();
+  if (count == 0) return;
+  merge_kernel<<<static_cast<unsigned>(pieces(count, kThreads)), kThreads, 0, stream.handle()>>>(
+      nodes.as<float>(), table.as<std::int32_t>(), count, blocks.as<float>());
   check_launch();
 }
 
