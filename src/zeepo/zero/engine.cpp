@@ -15,10 +15,11 @@ Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& 
       collectives_(communicator, options.prefetch_bytes > 0 ? Collectives::Overlap::yes : Collectives::Overlap::no),
       plan_(plan_states(units_, options, {communicator.rank(), communicator.size(), communicator.alone()})),
       store_(units_, plan_),
+      buffers_(units_, plan_, store_),
       weights_(units_, plan_, store_, collectives_),
       norm_(plan_, collectives_),
       reducer_(units_, plan_, store_, norm_, collectives_),
-      steps_(units_, plan_, {store_, reducer_, norm_, weights_}),
+      steps_(units_, plan_, {store_, buffers_, reducer_, norm_, weights_}),
       io_(units_, plan_, store_, collectives_),
       visits_(units_),
       micro_step_{0, options.accumulation} {}
@@ -43,10 +44,10 @@ void Engine::load(const WeightSource& source) {
   settle();
   hold({});  // what was gathered ahead of the next pass would be of the old weights
   weights_.drop_cache();
-  store_.forget_read_ahead();
+  buffers_.forget_read_ahead();
   steps_taken_ = 0;
   io_.load(source);
-  store_.read_ahead();  // for the first step, under its own pass
+  buffers_.read_ahead();  // for the first step, under its own pass
 }
 
 void Engine::read(const std::string& name, std::int64_t begin, std::span<float> out) {
@@ -190,7 +191,7 @@ StepResult Engine::step(double lr) {
   weights_.drop_cache();
   if (const auto depths = std::exchange(next_depths_, {})) {
     weights_.set_prefetch_bytes(depths->prefetch_bytes);
-    store_.set_reach(depths->pieces_under_way);
+    buffers_.set_reach(depths->pieces_under_way);
     steps_.set_host_share(depths->host_share);
   }
   norm_.finish();

@@ -5,9 +5,9 @@
 // engine is the order of calls; each room below owns one thing:
 //
 //   StatePlan        what is kept where, and who steps it when      StateStore       the shard's bytes in every tier
-//   WeightStream     gathered parameters                            GradientReducer  gradients on their way
-//   GradientNorm     norm, clip factor, loss scale, loss            StepQueue        what is to be stepped, and when
-//   StateIo          weights by name and range
+//   PieceBuffers     pieces on their way to who steps them          WeightStream     gathered parameters
+//   GradientReducer  gradients on their way                         GradientNorm     norm, clip factor, loss scale, loss
+//   StepQueue        what is to be stepped, and when                StateIo          weights by name and range
 //
 // A front end (binding/) makes the units and calls before() and after() around each visit. All calls come from the
 // rank's own thread, with its Device in scope; every rank makes the same calls.
@@ -98,6 +98,7 @@ class Engine {
   Collectives collectives_;
   StatePlan plan_;
   StateStore store_;
+  PieceBuffers buffers_;
   WeightStream weights_;
   GradientNorm norm_;
   GradientReducer reducer_;

@@ -35,7 +35,7 @@ Stream& host_stream() {
 }  // namespace
 
 StateIo::StateIo(const UnitPlan& units, const StatePlan& plan, StateStore& store, Collectives& collectives)
-    : names_(units), plan_(plan), store_(store), collectives_(collectives), places_(units) {}
+    : names_(units), plan_(plan), store_(store), collectives_(collectives), windows_(units, plan, store), places_(units) {}
 
 std::vector<WeightSlice> StateIo::slices() const {
   std::vector<WeightSlice> result;
@@ -44,7 +44,6 @@ std::vector<WeightSlice> StateIo::slices() const {
 }
 
 void StateIo::load(const WeightSource& source) {
-  store_.forget_windows();
   if (!Device::current().compute.dry()) {
     store_.clear_device_state();
     for (std::size_t u = 0; u < plan_.units.size(); ++u) load_unit(u, source);
@@ -72,7 +71,7 @@ void StateIo::load_unit(std::size_t u, const WeightSource& source) {
                                           static_cast<std::size_t>(part.elements())));
       });
     }
-    const HostWindow window = store_.open_window(u, chunk, StateStore::Access::fresh);
+    const HostWindow window = windows_.open(u, chunk, HostWindows::Access::fresh);
     View low = window.states.low;
     if (const auto low_dtype = low_of(dtype); low_dtype && !low) {  // a trained weight is rounded in the same way
       rest_.resize(static_cast<std::size_t>(n) * size_of(*low_dtype));
@@ -81,7 +80,7 @@ void StateIo::load_unit(std::size_t u, const WeightSource& source) {
     dispatch(host_stream(),
              [&](auto& s) { low ? write_master(s, values, {window.param, low}) : copy(s, values, window.param); });
     host_stream().synchronize();
-    store_.close_window(window);
+    windows_.close(window);
   });
 }
 
@@ -94,7 +93,8 @@ void StateIo::share_whole(std::size_t u) {
   };
   if (states.params_whole) gather(store_.params(u).of(states.own).view(), store_.params(u).tensor.view());
   if (!states.trained || states.stepped != states.whole || !states.pieces[0].layout.low()) return;
-  const View low = store_.open({u, 0}, SteppedBy::device_at_once).states.low;
+  const PiecePlan& piece = states.pieces[0];
+  const View low = piece.layout.views(store_.piece({u, 0}).state(), piece.extent.elements()).low;
   gather(part_of(low, states.own.begin, states.own.elements()), low);
 }
 
@@ -144,7 +144,7 @@ void StateIo::read_part(const UnitPlace& place, std::span<float> out) {
 }
 
 void StateIo::read_own(std::size_t u, const Extent& range, std::span<float> out) {
-  const HostWindow window = store_.open_window(u, range, StateStore::Access::read);
+  const HostWindow window = windows_.open(u, range, HostWindows::Access::read);
   const View values{out.data(), DType::f32, {range.elements()}};
   dispatch(host_stream(), [&](auto& s) {
     window.states.low ? read_master(s, {window.param, window.states.low}, values) : copy(s, window.param, values);

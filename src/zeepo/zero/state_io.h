@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "zeepo/zero/collectives.h"
-#include "zeepo/zero/state_store.h"
+#include "zeepo/zero/host_windows.h"
 #include "zeepo/zero/weight_places.h"
 
 namespace zeepo {
@@ -41,6 +41,7 @@ class StateIo {
   const StatePlan& plan_;
   StateStore& store_;
   Collectives& collectives_;
+  HostWindows windows_;
   WeightPlaces places_;
   std::vector<float> values_;    // on their way in
   std::vector<std::byte> rest_;  // of weights that have no optimizer state to keep it

@@ -48,7 +48,7 @@ StepQueue::StepQueue(const UnitPlan& units, const StatePlan& plan, const Rooms& 
       stepped_(plan.deferred.size()),
       ready_(plan.units.size()) {
   make_host_stepper();
-  rooms_.store.set_order(plan_.deferred, sides_);
+  rooms_.buffers.set_order(plan_.deferred, sides_);
 }
 
 void StepQueue::make_host_stepper() {
@@ -82,7 +82,7 @@ void StepQueue::finish_unit(std::size_t u) {
 
 void StepQueue::step_piece(const PieceId& id, SteppedBy by) {
   rooms_.reducer.wait_for_gathered(id.unit);
-  const OpenPiece open = rooms_.store.open(id, by);
+  const OpenPiece open = rooms_.buffers.open(id, by);
   const About about = names_.about({}, id.unit);
   if (by == SteppedBy::host_deferred) {
     const auto start = std::chrono::steady_clock::now();
@@ -96,30 +96,37 @@ void StepQueue::step_piece(const PieceId& id, SteppedBy by) {
     const ConstView control = plan_.steps_in_backward() ? rooms_.norm.unit_control(id.unit) : rooms_.norm.control();
     step_extent(Device::current().compute, plan_, id, open, control, step_);
   }
-  rooms_.store.close(id, open);
+  rooms_.buffers.close(id, open);
 }
 
 // The host's pieces are given out all together, when the step's control is known: the host works on while the rank's
 // thread gives work to the device. A unit's first use waits for its weights.
 void StepQueue::step_beside(const PieceId& id) {
   rooms_.reducer.wait_for_gathered(id.unit);
-  StateStore::HostPiece piece = rooms_.store.on_host(id);
+  const PiecePlan& piece = plan_.piece(id);
+  StateStore::UnitMemory& unit = rooms_.store.unit(id.unit);
+  StateStore::PieceMemory& memory = rooms_.store.piece(id);
+  const std::int64_t elements = piece.extent.elements();
+  View own{nullptr, plan_.options.dtype, {elements}};  // weights in host memory, beside the state
+  if (unit.params_block.defined() && unit.params_block.data() != nullptr)
+    own.data = unit.params_block.data() + plan_.param_offset(id.unit, piece.extent);
   const About gradients = names_.about("gradients", id.unit), parameters = names_.about("parameters", id.unit);
   HostStepper::Done done = host_stepper_->run(
-      {.grads = rooms_.store.gradients(id.unit, plan_.piece(id).extent).view(),
-       .param = piece.device_param,
-       .after = std::move(piece.after),
+      {.grads = rooms_.store.gradients(id.unit, piece.extent).view(),
+       .param = unit.params_block.defined() ? View{} : unit.params.of(piece.extent).view(),
+       .after = {memory.written},
        .step =
-           [&plan = plan_, id, states = piece.states, own = piece.own_param, control = rooms_.norm.on_host(),
-            step = step_](Stream& host, const View& grads, const View& param) {
-             const OpenPiece open{.states = states, .param = param ? param : own, .grads = grads, .parts = {}};
+           [&plan = plan_, id, own, states = piece.layout.views(memory.state(), elements),
+            control = rooms_.norm.on_host(), step = step_](Stream& host, const View& grads, const View& param) {
+             const OpenPiece open{.states = states, .param = param ? param : own, .grads = grads};
              step_extent(host, plan, id, open, view_of(control), step);
            },
        .gradients = gradients,
        .parameters = parameters,
        .state = names_.about({}, id.unit)});
-  rooms_.store.stepped_on_host(id, done.stepped, done.weights);
-  host_stepped_ = done.stepped;
+  rooms_.store.count_change();
+  memory.written = host_stepped_ = done.stepped;
+  unit.params_written.push_back(std::move(done.weights));
 }
 
 // Of deferred pieces, how many pass through a buffer of the store.
@@ -133,7 +140,7 @@ std::int64_t StepQueue::passing(std::size_t begin, std::size_t end) const {
 void StepQueue::ready_all(const StepContext& step) {
   step_ = step;
   stepped_ = 0;
-  rooms_.store.expect_gradients(passing(0, plan_.deferred.size()));
+  rooms_.buffers.expect_gradients(passing(0, plan_.deferred.size()));
   for (std::size_t i = 0; i < plan_.deferred.size(); ++i)
     if (sides_[i] == SteppedBy::host_beside) step_beside(plan_.deferred[i]);
 }
@@ -143,7 +150,7 @@ void StepQueue::begin_in_backward(const StepContext& step) {
   for (std::size_t u = 0; u < plan_.units.size(); ++u) rooms_.store.wait_params_written(u);
   ready_.assign(plan_.units.size(), false);
   stepped_ = 0;
-  rooms_.store.expect_gradients(0);
+  rooms_.buffers.expect_gradients(0);
 }
 
 // Deferred pieces pass through the buffers in one order: a unit that is reduced out of turn waits for those before it.
@@ -155,7 +162,7 @@ void StepQueue::ready(const std::vector<std::size_t>& units) {
   }
   std::size_t end = stepped_;
   while (end < plan_.deferred.size() && ready_[plan_.deferred[end].unit]) ++end;
-  rooms_.store.expect_gradients(passing(stepped_, end));
+  rooms_.buffers.expect_gradients(passing(stepped_, end));
   step_deferred(end);
 }
 
@@ -193,7 +200,7 @@ void StepQueue::set_host_share(double share) {
   if (!host_stepper_ || share == host_share_) return;
   host_share_ = share;
   sides_ = deal_sides(plan_, share);
-  rooms_.store.set_order(plan_.deferred, sides_);
+  rooms_.buffers.set_order(plan_.deferred, sides_);
 }
 
 // Of units stepped in part the other ranks see what was stepped when the next pass begins: the ranks may not all have
@@ -205,7 +212,7 @@ void StepQueue::abandon() {
     if (ready_[u] && plan_.deferred_end[u] > stepped_ && plan_.any_deferred(u)) rooms_.weights.publish_later(u);
   stepped_ = plan_.deferred.size();
   FirstFailure told;  // not to hide what ended the pass: every later transfer throws the same
-  told.outlast([&] { rooms_.store.start_round(); });
+  told.outlast([&] { rooms_.buffers.start_round(); });
 }
 
 void StepQueue::outlast() noexcept {

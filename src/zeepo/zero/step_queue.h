@@ -14,7 +14,7 @@
 #include "zeepo/zero/gradient_norm.h"
 #include "zeepo/zero/gradient_reducer.h"
 #include "zeepo/zero/host_stepper.h"
-#include "zeepo/zero/state_store.h"
+#include "zeepo/zero/piece_buffers.h"
 #include "zeepo/zero/weight_stream.h"
 
 namespace zeepo {
@@ -30,6 +30,7 @@ class StepQueue {
   // The rooms that a step uses.
   struct Rooms {
     StateStore& store;
+    PieceBuffers& buffers;
     GradientReducer& reducer;
     GradientNorm& norm;
     WeightStream& weights;

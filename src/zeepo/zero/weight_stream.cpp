@@ -62,7 +62,7 @@ void WeightStream::fetch(std::size_t u) {
     unit.gathering = collectives_.all_gather(own, unit.flat.view(), label, {unit.arriving});
   } else {
     unit.gathering =
-        collectives_.all_gather(store_.params(u).tensor.view(), unit.flat.view(), label, store_.params_written(u));
+        collectives_.all_gather(store_.params(u).tensor.view(), unit.flat.view(), label, store_.unit(u).params_written);
   }
 }
 
@@ -98,7 +98,7 @@ void WeightStream::publish(std::size_t u) {
   units_[u].here = false;
   units_[u].gathering =
       collectives_.all_gather(store_.params(u).of(states.own).view(), store_.params(u).tensor.view(),
-                              names_.label("stepped parameters", u), store_.params_written(u));
+                              names_.label("stepped parameters", u), store_.unit(u).params_written);
 }
 
 void WeightStream::release(std::size_t u) {

@@ -1,11 +1,11 @@
-// Windows of the state store: a range of this rank's shard in host memory, wherever it lives.
+#include "zeepo/zero/host_windows.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "zeepo/device/copy.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
-#include "zeepo/zero/state_store.h"
 
 namespace zeepo {
 namespace {
@@ -27,8 +27,23 @@ void clear(Stream& host, std::byte* memory, std::size_t bytes) {
 
 }  // namespace
 
+// Buffers hold a piece of state in files, and as many weights.
+HostWindows::HostWindows(const UnitPlan& units, const StatePlan& plan, StateStore& store)
+    : names_(units), plan_(plan), store_(store), lower_(Device::current().lower) {
+  std::size_t bytes = 0;
+  for (const auto& states : plan.units) {
+    const auto elements = std::min(plan.options.piece_elements, states.own.elements());
+    if (states.params_place == Place::nvme)
+      bytes = std::max(bytes, whole_pages(static_cast<std::size_t>(elements) * size_of(plan.options.dtype)));
+    for (const auto& piece : states.pieces)
+      if (piece.place == Place::nvme) bytes = std::max(bytes, whole_pages(piece.layout.bytes(piece.extent.elements())));
+  }
+  if (bytes > 0)
+    for (auto& buffer : buffers_) buffer = lower_->host().allocate(bytes, Kind::working);
+}
+
 // Weights in files are moved in chunks of as many elements as a piece has.
-Extent StateStore::param_chunk(std::size_t u, const Extent& range) const {
+Extent HostWindows::param_chunk(std::size_t u, const Extent& range) const {
   const Extent& own = plan_.units[u].own;
   const std::int64_t size = plan_.options.piece_elements;
   const std::int64_t begin = range.begin - (range.begin - own.begin) % size;
@@ -36,7 +51,7 @@ Extent StateStore::param_chunk(std::size_t u, const Extent& range) const {
 }
 
 // A copy of device memory on the host.
-View StateStore::staged(std::size_t buffer, const View& device, Access access) {
+View HostWindows::staged(std::size_t buffer, const View& device, Access access) {
   auto& copy = host_copies_[buffer];
   copy.resize(device.bytes());
   if (access == Access::read) {
@@ -47,10 +62,10 @@ View StateStore::staged(std::size_t buffer, const View& device, Access access) {
 }
 
 // A part of a block in files in one of the buffers. What was last read stays: small weights side by side are read once.
-std::byte* StateStore::buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes,
+std::byte* HostWindows::buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes,
                                 Access access) {
-  std::byte* const memory = window_buffers_[buffer].data();
-  const Buffered wanted{&block, offset, bytes};
+  std::byte* const memory = buffers_[buffer].data();
+  const Buffered wanted{&block, offset, bytes, store_.version()};
   if (access == Access::fresh) {
     clear(lower_->host_stream(), memory, whole_pages(bytes));
     buffered_[buffer] = {};
@@ -62,22 +77,17 @@ std::byte* StateStore::buffered(std::size_t buffer, const Block& block, std::siz
   return memory;
 }
 
-HostWindow StateStore::open_window(std::size_t u, const Extent& range, Access access) {
+HostWindow HostWindows::open(std::size_t u, const Extent& range, Access access) {
   const UnitStates& states = plan_.units[u];
-  UnitMemory& unit = units_[u];
+  StateStore::UnitMemory& unit = store_.unit(u);
   HostWindow window{.unit = u, .range = range, .param = {}, .states = {}};
   const std::int64_t n = range.elements();
   if (const auto i = states.piece_with(range)) {
     const PiecePlan& plan = states.pieces[*i];
-    const PieceMemory& piece = unit.pieces[*i];
+    const StateStore::PieceMemory& piece = unit.pieces[*i];
     const std::size_t bytes = plan.layout.bytes(plan.extent.elements());
-    std::byte* memory = nullptr;
-    if (plan.place == Place::device)
-      memory = static_cast<std::byte*>(piece.device.view().data);
-    else if (plan.place == Place::nvme)
-      memory = buffered(kStateBuffer, piece.block, 0, bytes, access);
-    else
-      memory = piece.block.data();
+    std::byte* const memory =
+        plan.place == Place::nvme ? buffered(kStateBuffer, piece.block, 0, bytes, access) : piece.state();
     if (plan.place == Place::host && access == Access::fresh) clear(lower_->host_stream(), memory, bytes);
     window.states =
         plan.layout.views(memory, plan.extent.elements()).part(range.begin - plan.extent.begin, n);
@@ -108,23 +118,22 @@ HostWindow StateStore::open_window(std::size_t u, const Extent& range, Access ac
   return window;
 }
 
-// What was opened fresh goes to where it lives, and has come there.
-void StateStore::close_window(const HostWindow& window) {
+void HostWindows::close(const HostWindow& window) {
+  store_.count_change();
   const UnitStates& states = plan_.units[window.unit];
-  UnitMemory& unit = units_[window.unit];
+  StateStore::UnitMemory& unit = store_.unit(window.unit);
   const std::int64_t n = window.range.elements();
   const auto write = [&](std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes) {
-    Completion done = lower_->write(window_buffers_[buffer].data(), block, offset, bytes,
+    Completion done = lower_->write(buffers_[buffer].data(), block, offset, bytes,
                                     names_.about("first weights", window.unit));
     done.wait();
   };
   if (const auto i = states.piece_with(window.range)) {
     const PiecePlan& plan = states.pieces[*i];
-    PieceMemory& piece = unit.pieces[*i];
+    StateStore::PieceMemory& piece = unit.pieces[*i];
     if (window.states.param) std::memcpy(window.states.param.data, window.param.data, window.param.bytes());
     if (plan.place == Place::device) {
-      const StateViews device = plan.layout.views(static_cast<std::byte*>(piece.device.view().data),
-                                                  plan.extent.elements())
+      const StateViews device = plan.layout.views(piece.state(), plan.extent.elements())
                                     .part(window.range.begin - plan.extent.begin, n);
       if (device.low) to_device(window.states.low, device.low);
       if (device.param) to_device(window.param, device.param);
