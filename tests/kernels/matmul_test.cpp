@@ -175,8 +175,13 @@ TEST(Matmul, WorksOnColumnsOfWiderMatrices) {
 TEST(Matmul, GoesOnWhereThePartBeforeItEnded) {
   ThreadPool pool(2);
   CpuStream stream(pool);
-  constexpr std::int64_t m = 40, n = 75, k = 2500;  // three pieces of k: 834, 834, 832
-  for (const DType dtype : kFloatTypes) {
+  constexpr std::int64_t n = 75, k = 2500;  // three pieces of k: 834, 834, 832
+  for (const auto& [dtype, m] : {std::pair<DType, std::int64_t>{DType::f32, 40},
+                                 {DType::bf16, 40},
+                                 {DType::f16, 40},
+                                 {DType::f32, 1},
+                                 {DType::bf16, 3},
+                                 {DType::f16, 8}}) {
     const auto a = TypedValues::random(dtype, {m, k}, 1), b = TypedValues::random(dtype, {k, n}, 2);
     const auto bias = TypedValues::random(dtype, {n}, 3);
     const auto before = TypedValues::random(DType::f32, {m, n}, 4);
@@ -201,8 +206,8 @@ TEST(Matmul, GoesOnWhereThePartBeforeItEnded) {
           matmul(stream, a_part, b_part, parts.view(), options);
           begin = end;
         }
-        EXPECT_EQ(parts.bytes(), whole.bytes())
-            << name_of(dtype) << " variant " << variant << ", " << ends.size() << " parts, the first of " << ends[0];
+        EXPECT_EQ(parts.bytes(), whole.bytes()) << name_of(dtype) << ", " << m << " rows, variant " << variant << ", "
+                                                << ends.size() << " parts, the first of " << ends[0];
       }
   }
 }

@@ -1,10 +1,9 @@
 // Narrow moments against plain scalar code, and what their rounding does on average.
 #include "zeepo/kernels/moments.h"
 
-#include <hwy/targets.h>
-
 #include <bit>
 
+#include "tests/kernels/each_target.h"
 #include "tests/kernels/kernel_checks.h"
 #include "zeepo/kernels/optimizer.h"
 
@@ -13,19 +12,6 @@ namespace {
 
 constexpr std::int64_t kSizes[] = {1, 15, 127, 128, 129, 1000, 70'001};
 constexpr Chance kChance{{0x1234567890abcdefu}, 384};
-
-// Runs f for every instruction set that this machine has and the kernels are compiled for.
-template <class F>
-void for_each_target(const F& f) {
-  const std::int64_t all = hwy::SupportedTargets();
-  for (std::int64_t left = all; left != 0; left &= left - 1) {
-    hwy::SetSupportedTargetsForTest(left & -left);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    f(hwy::TargetName(left & -left));
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
 
 // The rules of kernels/moments.h, one number at a time and in doubles.
 std::uint32_t chance_of(std::int64_t i) {

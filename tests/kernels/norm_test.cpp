@@ -91,15 +91,15 @@ TEST(LayerNorm, AddsTheResidualAndNormalisesTheRoundedSum) {
       const auto weight = TypedValues::random(dtype, {n}, 3), bias = TypedValues::random(dtype, {n}, 4);
       TypedValues sum(dtype, shape), y(dtype, shape), again(dtype, shape), expected_sum(dtype, shape);
       TypedValues mean(DType::f32, {50}), rstd(DType::f32, {50});
-      LayerNorm op{.x = x.view(),
-                   .delta = delta.view(),
-                   .weight = weight.view(),
-                   .bias = bias.view(),
-                   .eps = kEps,
-                   .sum = sum.view(),
-                   .y = y.view(),
-                   .mean = mean.view(),
-                   .rstd = rstd.view()};
+      LayerNormForward op{.x = x.view(),
+                          .delta = delta.view(),
+                          .weight = weight.view(),
+                          .bias = bias.view(),
+                          .eps = kEps,
+                          .sum = sum.view(),
+                          .y = y.view(),
+                          .mean = mean.view(),
+                          .rstd = rstd.view()};
       layer_norm(threads.stream, op);
       for (std::int64_t i = 0; i < x.elements(); ++i)
         expected_sum.set(i, static_cast<float>(x[i]) + static_cast<float>(delta[i]));
@@ -109,13 +109,13 @@ TEST(LayerNorm, AddsTheResidualAndNormalisesTheRoundedSum) {
       EXPECT_TRUE(again.bytes() == y.bytes());
 
       TypedValues rms(dtype, shape), rms_again(dtype, shape), rms_sum(dtype, shape);
-      RmsNorm rms_op{.x = x.view(),
-                     .delta = delta.view(),
-                     .weight = weight.view(),
-                     .eps = kEps,
-                     .sum = rms_sum.view(),
-                     .y = rms.view(),
-                     .rstd = rstd.view()};
+      RmsNormForward rms_op{.x = x.view(),
+                            .delta = delta.view(),
+                            .weight = weight.view(),
+                            .eps = kEps,
+                            .sum = rms_sum.view(),
+                            .y = rms.view(),
+                            .rstd = rstd.view()};
       rms_norm(threads.stream, rms_op);
       EXPECT_TRUE(rms_sum.bytes() == expected_sum.bytes());
       rms_op.x = rms_sum.view(), rms_op.delta = {}, rms_op.sum = {}, rms_op.y = rms_again.view();

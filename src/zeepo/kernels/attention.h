@@ -16,7 +16,8 @@ struct AttentionOptions {
 
 // out = softmax(scale · q kᵀ, masked) v.   q: (B, Tq, H, D)   k, v: (B, Tk, Hkv, D)   out: (B, Tq, H, D), H a multiple
 // of Hkv; query head h uses key head h / (H/Hkv). Query 0 stands at position Tk − Tq. log_sums: fp32 (B, H, Tq), the
-// log of each softmax's denominator (of scaled products), kept for the backward pass; may be empty.
+// log of each softmax's denominator (of scaled products), kept for the backward pass; may be empty. On a CPU the bits
+// of a query depend on its position and what it sees: not on the queries and sequences beside it.
 void attention(CpuStream&, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums, const AttentionOptions&);
 void attention(CudaStream&, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums,
                const AttentionOptions&);

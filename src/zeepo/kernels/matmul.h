@@ -20,9 +20,8 @@ struct MatmulOptions {
   // Elements from one stored row to the next, where a or c is some columns of a wider matrix; 0: they are all of it.
   std::int64_t a_stride = 0, c_stride = 0;
   // Where a and b are elements [begin, begin + k) of a longer k: the parts come in order, one call after another, and
-  // the last one leaves in c what one product gives, on a CPU to the bit if it has more than 8 rows. Bias and write are
-  // those of the whole product in every call. c is fp32; `open`, fp32 and of its shape, belongs to these calls until
-  // the last.
+  // the last one leaves in c what one product gives, on a CPU to the bit. Bias and write are those of the whole product
+  // in every call. c is fp32; `open`, fp32 and of its shape, belongs to these calls until the last.
   struct Part {
     std::int64_t begin = 0, whole = 0;  // 0: a and b are all of it
     View open = {};
@@ -30,7 +29,8 @@ struct MatmulOptions {
 };
 
 // c = a b.   a: (m, k)   b: (k, n)   c: (m, n).   Leading extents of a, b and c are folded into rows: x (B, T, k) is
-// (B·T, k). How the work is cut depends on m, n and k only. c overlaps neither a nor b.
+// (B·T, k). How the work is cut depends on m, n and k only; on a CPU the bits of a row on n and k. c overlaps neither a
+// nor b.
 void matmul(CpuStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
 

@@ -11,13 +11,13 @@ namespace zeepo {
 // y = (x − mean) · rstd · weight + bias.   x, y: (..., n)   weight, bias: (n); no bias: empty view.
 // With `delta`, x + delta is written to `sum` and normalised instead: residual add and norm in one pass.
 // mean and rstd: fp32 (rows), kept for the backward pass.
-struct LayerNorm {
+struct LayerNormForward {
   ConstView x, delta, weight, bias;
   float eps;
   View sum, y, mean, rstd;
 };
-void layer_norm(CpuStream&, const LayerNorm&);
-void layer_norm(CudaStream&, const LayerNorm&);
+void layer_norm(CpuStream&, const LayerNormForward&);
+void layer_norm(CudaStream&, const LayerNormForward&);
 
 // `x` is what was normalised (the sum, with delta). dx is overwritten or added to; so are dweight and dbias, here and
 // below of the values' type or fp32.
@@ -30,13 +30,13 @@ void layer_norm_backward(CpuStream&, const LayerNormBackward&);
 void layer_norm_backward(CudaStream&, const LayerNormBackward&);
 
 // y = x · rstd · weight, rstd = 1/sqrt(mean(x²) + eps); otherwise as above.
-struct RmsNorm {
+struct RmsNormForward {
   ConstView x, delta, weight;
   float eps;
   View sum, y, rstd;
 };
-void rms_norm(CpuStream&, const RmsNorm&);
-void rms_norm(CudaStream&, const RmsNorm&);
+void rms_norm(CpuStream&, const RmsNormForward&);
+void rms_norm(CudaStream&, const RmsNormForward&);
 
 struct RmsNormBackward {
   ConstView dy, x, weight, rstd;

@@ -1,8 +1,7 @@
 // linear() with its weight in tiles: ranges of its stored rows, of which one at a time need be there.
 //
 // Of a weight (out, in) a tile gives some columns of y, of a weight (in, out) it adds to all of y. The same bits as
-// linear() gives on a CPU with more than 8 rows of x, whatever the tiles; with fewer, and on a GPU, sums over tiles are
-// added in their order, in fp32.
+// linear() gives on a CPU, whatever the tiles; on a GPU sums over tiles are added in their order, in fp32.
 // Made for one forward pass: multiply() once for each tile in the order of order(), then finish(). What a
 // tile needs in the backward pass runs in the reverse order, each in the place that its multiply() had.
 #pragma once

@@ -33,11 +33,18 @@ class CudaStream final : public Stream {
   // Made when they are first asked for.
   Uploads& uploads();
 
+  // With `yes` a row of a product or of attention has the same bits whatever other rows there are: kernels are chosen
+  // by everything but the number of rows. Otherwise the fastest for that number.
+  enum class BatchInvariant : bool { no, yes };
+  void set_batch_invariant(BatchInvariant wanted) { batch_invariant_ = wanted; }
+  bool batch_invariant() const { return batch_invariant_ == BatchInvariant::yes; }
+
   void make_current() const;
   void synchronize() override;
 
  private:
   int device_;
+  BatchInvariant batch_invariant_ = BatchInvariant::no;
   std::unique_ptr<cudaStream_t, Destroy<cudaStream_t, cudaStreamDestroy>> stream_;
   std::unique_ptr<cublasLtHandle_t, Destroy<cublasLtHandle_t, cublasLtDestroy>> blas_;
   MemoryRange workspace_;

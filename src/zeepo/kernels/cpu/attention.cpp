@@ -13,8 +13,6 @@ namespace cpu {
 
 namespace {
 
-constexpr std::int64_t kQueries = 64, kKeys = 256;
-
 struct Forward {
   ConstHeads q, k, v;
   Heads out;
@@ -36,7 +34,7 @@ void forward_block(const Forward& f, std::int64_t b, std::int64_t h, Range queri
   std::fill_n(state, rows, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0});
 
   const Operand q = head_rows(f.q, b, h, queries, q_buffer);
-  const Range all = f.mask.keys_of(queries);
+  const Range all{f.mask.first_key(queries), f.mask.keys_of(queries).end};
   for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys) {
     const Range keys{begin, std::min(all.end, begin + kKeys)};
     const Operand k = head_rows(f.k, b, kv, keys, kv_buffer);
@@ -57,7 +55,7 @@ void forward_block(const Forward& f, std::int64_t b, std::int64_t h, Range queri
     gemm(rows, dim, keys.size(), {weights, kKeys}, v, write, sums, dim);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
-    multiply(sums + r * dim, 1 / state[r].sum, dim);
+    finish_row(sums + r * dim, state[r].sum, dim);
     if (f.log_sums)
       f.log_sums[(b * f.q.heads + h) * f.q.rows + queries.begin + r] = state[r].max + std::log(state[r].sum);
   }
@@ -73,11 +71,11 @@ void attention(CpuStream& stream, ConstHeads q, ConstHeads k, ConstHeads v, Head
   check_attention(q, k, v, out, log_sums, options);
   if (few_queries(q, k, options)) return attention_decode(stream, q, k, v, out, log_sums, options);
   const Forward f{q, k, v, out, log_sums.as<float>(), options, Mask(q, k, options)};
-  const std::int64_t blocks = blocks_of(q.rows, kQueries), heads = q.batch * q.heads;
+  const std::int64_t blocks = f.mask.query_blocks(q.rows), heads = q.batch * q.heads;
   stream.pool().run(blocks * heads, [&](std::int64_t task) {
     // The last queries see the most keys: starting with them, no thread is left with a long task at the end.
     const std::int64_t block = blocks - 1 - task / heads, head = task % heads;
-    forward_block(f, head / q.heads, head % q.heads, block_range(block, kQueries, q.rows));
+    forward_block(f, head / q.heads, head % q.heads, f.mask.query_block(block, q.rows));
   });
 }
 

@@ -7,7 +7,6 @@ namespace zeepo {
 namespace cpu {
 namespace {
 
-constexpr std::int64_t kQueries = 64, kKeys = 256;
 // With this many (batch, key head) pairs, one task each keeps the cores busy.
 constexpr std::int64_t kEnoughHeads = 8;
 

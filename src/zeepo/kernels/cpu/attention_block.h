@@ -10,6 +10,11 @@
 
 namespace zeepo::cpu {
 
+// Queries are cut at multiples of kQueries of their positions. The keys that such a block of queries may see are cut
+// into kKeys each, from the first on. So the cuts of one query depend on its position alone: not on where the call that
+// brings it begins, nor on who comes with it.
+inline constexpr std::int64_t kQueries = 64, kKeys = 256;
+
 struct Range {
   std::int64_t begin, end;
   std::int64_t size() const { return end - begin; }
@@ -31,6 +36,19 @@ struct Mask {
   // The keys that any of these queries sees.
   Range keys_of(Range queries) const {
     return {std::max<std::int64_t>(0, first_position + queries.begin - window + 1), first_position + queries.end};
+  }
+  // The blocks of queries, and the i-th of them.
+  std::int64_t query_blocks(std::int64_t queries) const {
+    return blocks_of(first_position + queries, kQueries) - first_position / kQueries;
+  }
+  Range query_block(std::int64_t i, std::int64_t queries) const {
+    const std::int64_t begin = (first_position / kQueries + i) * kQueries - first_position;
+    return {std::max<std::int64_t>(0, begin), std::min(queries, begin + kQueries)};
+  }
+  // Where the blocks of keys of one block of queries begin.
+  std::int64_t first_key(Range queries) const {
+    const std::int64_t position = first_position + queries.begin;
+    return std::max<std::int64_t>(0, position / kQueries * kQueries - window + 1);
   }
   // The queries that see any of these keys.
   Range queries_of(Range key_range, std::int64_t queries) const {

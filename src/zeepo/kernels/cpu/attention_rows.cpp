@@ -44,6 +44,8 @@ float softmax_block_simd(float* row, std::int64_t columns, Visible visible, floa
   return correction;
 }
 
+float largest_of_simd(const float* products, std::int64_t n) { return max_of(products, n); }
+
 void softmax_backward_simd(float* products, float* dweights, const float* keep, std::int64_t columns, Visible visible,
                            float scale, float log_sum, float delta) {
   for (float* row : {products, dweights}) {
@@ -89,12 +91,20 @@ HWY_AFTER_NAMESPACE();
 namespace zeepo::cpu {
 namespace {
 HWY_EXPORT(softmax_block_simd);
+HWY_EXPORT(largest_of_simd);
 HWY_EXPORT(softmax_backward_simd);
 HWY_EXPORT(dot_simd);
 }  // namespace
 
 float softmax_block(float* row, std::int64_t columns, Visible visible, float scale, RunningSoftmax& state) {
   return HWY_DYNAMIC_DISPATCH(softmax_block_simd)(row, columns, visible, scale, state);
+}
+
+float largest_of(const float* products, std::int64_t n) { return HWY_DYNAMIC_DISPATCH(largest_of_simd)(products, n); }
+
+void finish_row(float* x, float sum, std::int64_t n) {
+  const float factor = 1 / sum;
+  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * factor + 0.0f;
 }
 
 void softmax_backward_block(float* products, float* dweights, const float* keep, std::int64_t columns, Visible visible,

@@ -21,6 +21,12 @@ struct RunningSoftmax {
 // that what was summed with the old maximum must be multiplied by. scale > 0.
 float softmax_block(float* row, std::int64_t columns, Visible visible, float scale, RunningSoftmax& state);
 
+// The largest of n products; −∞ of none.
+float largest_of(const float* products, std::int64_t n);
+
+// x / sum as what attention gives. Keys that a query does not see have added zeros of either sign to x: a zero is +0.
+void finish_row(float* x, float sum, std::int64_t n);
+
 // weights = exp(scale·products − log_sum), 0 where not visible, times `keep` (dropout's factors; null: none), and
 // dweights becomes the gradient of the products: scale · weight · (keep·dweight − delta).
 void softmax_backward_block(float* products, float* dweights, const float* keep, std::int64_t columns, Visible visible,

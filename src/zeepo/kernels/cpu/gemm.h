@@ -7,6 +7,9 @@
 
 namespace zeepo::cpu {
 
+// Each element is one chain of fused multiply-adds over so much of k, and the pieces are added in order.
+inline constexpr std::int64_t kGemmDepth = 512;
+
 // A row-major operand; with Transpose::yes the product uses its transpose. `stride` counts elements between rows.
 struct Operand {
   const float* data;

@@ -23,7 +23,7 @@ namespace {
 // Mean and deviation in two passes over the row, which stays in the first-level cache: one pass over squares would
 // cancel for rows whose mean is large.
 template <class T>
-void normalize_row(const LayerNorm& op, std::int64_t row, std::int64_t n) {
+void normalize_row(const LayerNormForward& op, std::int64_t row, std::int64_t n) {
   const auto* x = op.x.as<T>() + row * n;
   auto sums = zero();
   if (op.delta) {
@@ -59,7 +59,7 @@ void normalize_row(const LayerNorm& op, std::int64_t row, std::int64_t n) {
   });
 }
 
-void layer_norm_rows(const LayerNorm& op, std::int64_t begin, std::int64_t end) {
+void layer_norm_rows(const LayerNormForward& op, std::int64_t begin, std::int64_t end) {
   with_float_type(op.y.dtype, [&](auto zero_of_type) HWY_ATTR {
     for (std::int64_t row = begin; row < end; ++row) normalize_row<decltype(zero_of_type)>(op, row, op.y.shape[-1]);
   });
@@ -112,7 +112,7 @@ HWY_EXPORT(layer_norm_backward_rows);
 
 }  // namespace
 
-void layer_norm(CpuStream& stream, const LayerNorm& op) {
+void layer_norm(CpuStream& stream, const LayerNormForward& op) {
   const auto rows = op.y.shape.rows();
   stream.pool().for_range(rows, rows_per_task(op.y.shape[-1]), [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(layer_norm_rows)(op, begin, end);

@@ -1,4 +1,4 @@
-// Vectors of fp32 from and to memory of any float type. Included once for each Highway target.
+// Vectors of fp32 from and to memory of any float type, and the step of a product of matrices. Included once for each Highway target.
 #if defined(ZEEPO_KERNELS_CPU_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ZEEPO_KERNELS_CPU_LOAD_INL_H_
 #undef ZEEPO_KERNELS_CPU_LOAD_INL_H_
@@ -7,6 +7,8 @@
 #endif
 
 #include <hwy/highway.h>
+
+#include <cmath>
 
 #include "zeepo/base/dtype.h"
 
@@ -58,6 +60,16 @@ HWY_INLINE void store(D, hn::Vec<D> x, f16* to) {
 #else
   const hn::Rebind<hwy::float16_t, D> d16;
   hn::StoreU(hn::DemoteTo(d16, x), d16, reinterpret_cast<hwy::float16_t*>(to));
+#endif
+}
+
+// x·y + z, the step of every chain of a matrix product.
+template <class D>
+HWY_INLINE hn::Vec<D> fused([[maybe_unused]] D d, hn::Vec<D> x, hn::Vec<D> y, hn::Vec<D> z) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(d, std::fma(hn::GetLane(x), hn::GetLane(y), hn::GetLane(z)));
+#else
+  return hn::MulAdd(x, y, z);
 #endif
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 using namespace cpu;
 
-// Pieces of k: long ones touch the result less often, short ones keep a panel of b in the second cache.
+// Pieces of k, whatever m is: long ones touch the result less often, short ones keep a panel of b in the second cache.
 constexpr std::int64_t kDepth = 1024;
 // The product is done in chunks whose packed operands, and fp32 sums of a 16-bit result, have at most this many
 // elements: 16 MiB each.
@@ -52,7 +52,9 @@ Range nth_cut(std::int64_t i, std::int64_t piece, Range all) {
 }
 std::int64_t cuts(std::int64_t piece, Range all) { return pieces(all.end, piece) - all.begin / piece; }
 // Equal pieces of at most `limit`.
-std::int64_t equal_piece(std::int64_t extent, std::int64_t limit) { return pieces(extent, pieces(extent, limit)); }
+std::int64_t equal_piece(std::int64_t extent, std::int64_t limit) {
+  return pieces(extent, std::max<std::int64_t>(1, pieces(extent, limit)));
+}
 
 Part part_of_a(const Product& p, Range rows, Range depth) {
   const bool along_k = p.options.a == Transpose::no;
@@ -203,10 +205,12 @@ Product checked(ConstView a, ConstView b, View c, const MatmulOptions& options) 
 void matmul(CpuStream& stream, ConstView a, ConstView b, View c, const MatmulOptions& options) {
   const Product p = checked(a, b, c, options);
   if (p.m == 0 || p.n == 0) return;
-  if (p.m <= kFewRows && options.a == Transpose::no) return matmul_few_rows(stream, p.m, p.n, p.k, a, b, c, options);
+  const std::int64_t piece = std::max<std::int64_t>(1, equal_piece(p.whole_k, kDepth));
+  if (p.m <= kFewRows && options.a == Transpose::no)
+    return matmul_few_rows(stream, p.m, p.n, p.k, piece, a, b, c, options);
   // As much of k as fits beside all columns, then as many columns as fit beside that, then as many rows as fit.
   const PanelWidths width = panel_widths();
-  const std::int64_t piece = equal_piece(p.whole_k, kDepth), whole = pieces(p.n, width.columns) * width.columns;
+  const std::int64_t whole = pieces(p.n, width.columns) * width.columns;
   const std::int64_t fitting = std::max<std::int64_t>(1, kChunkElements / (whole * piece));
   const Range all{p.begin_k(), p.begin_k() + p.k};
   const std::int64_t depth = std::min(cuts(piece, all), fitting) * piece;

@@ -6,7 +6,6 @@
 // After foreach_target.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include "zeepo/kernels/cpu/load-inl.h"
@@ -110,15 +109,6 @@ void pack_any(const Part& part, std::int64_t width, float* to) {
   }
 }
 
-HWY_INLINE hn::Vec<hn::ScalableTag<float>> fused(hn::Vec<hn::ScalableTag<float>> x, hn::Vec<hn::ScalableTag<float>> y,
-                                                 hn::Vec<hn::ScalableTag<float>> z) {
-#if HWY_TARGET == HWY_SCALAR
-  return hn::Set(hn::ScalableTag<float>(), std::fma(hn::GetLane(x), hn::GetLane(y), hn::GetLane(z)));
-#else
-  return hn::MulAdd(x, y, z);
-#endif
-}
-
 // Calls f(0) .. f(N-1), unrolled by the language: an array that f indexes stays in registers.
 template <int N, class F>
 HWY_INLINE void unrolled(F f) {
@@ -157,7 +147,7 @@ void tile(const PanelProduct& w, const float* a, const float* b, std::int64_t ro
     unrolled<kVectors>([&](auto v) HWY_ATTR { y[v] = hn::LoadU(d, b + v * lanes); });
     unrolled<Rows>([&](auto r) HWY_ATTR {
       const auto x = hn::Set(d, a[r]);
-      unrolled<kVectors>([&](auto v) HWY_ATTR { sums[r][v] = fused(x, y[v], sums[r][v]); });
+      unrolled<kVectors>([&](auto v) HWY_ATTR { sums[r][v] = fused(d, x, y[v], sums[r][v]); });
     });
   }
   if (columns == width) {

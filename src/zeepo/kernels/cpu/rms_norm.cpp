@@ -19,7 +19,7 @@ namespace zeepo {
 namespace HWY_NAMESPACE {
 namespace {
 
-void rms_norm_rows(const RmsNorm& op, std::int64_t begin, std::int64_t end) {
+void rms_norm_rows(const RmsNormForward& op, std::int64_t begin, std::int64_t end) {
   with_float_type(op.y.dtype, [&](auto zero_of_type) HWY_ATTR {
     using T = decltype(zero_of_type);
     const auto n = op.y.shape[-1];
@@ -62,7 +62,7 @@ HWY_EXPORT(rms_norm_backward_rows);
 
 }  // namespace
 
-void rms_norm(CpuStream& stream, const RmsNorm& op) {
+void rms_norm(CpuStream& stream, const RmsNormForward& op) {
   const auto rows = op.y.shape.rows();
   stream.pool().for_range(rows, rows_per_task(op.y.shape[-1]), [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(rms_norm_rows)(op, begin, end);

@@ -90,7 +90,9 @@ void attention(CudaStream& stream, ConstHeads q, ConstHeads k, ConstHeads v, Hea
   const auto by = [&](cuda::AttentionPath path) {
     return cuda::attention_by(path, stream, q, k, v, out, log_sums, options);
   };
-  if (cuda::prefers_cudnn(stream, q) && by(cuda::AttentionPath::cudnn)) return;
+  // Ours go over blocks of keys at multiples of their size, in order, for one query as for many: the same bits. cuDNN
+  // takes training's lengths alone.
+  if (!stream.batch_invariant() && cuda::prefers_cudnn(stream, q) && by(cuda::AttentionPath::cudnn)) return;
   if (!by(cuda::AttentionPath::matrix)) by(cuda::AttentionPath::plain);
 }
 

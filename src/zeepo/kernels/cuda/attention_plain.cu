@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(kPlainThreads) forward_kernel(const __grid_con
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
   const int b = blockIdx.x / x.heads, h = blockIdx.x % x.heads, kv = h / x.group();
   const int i0 = (gridDim.y - 1 - blockIdx.y) * queries;
-  const int begin = x.first_key(i0), end = x.end_key(i0, queries);
+  // Blocks of keys stand at multiples of their size, wherever the queries of this call begin.
+  const int begin = x.first_key(i0) / keys * keys, end = x.end_key(i0, queries);
   q.load(head_of<T>(a.q, b, h, x.dim), a.q.row_stride, i0, x.queries, x.dim);
   constexpr int kRows = queries / 16;
   float max[kRows], sum[kRows];

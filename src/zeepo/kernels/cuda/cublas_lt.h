@@ -101,6 +101,18 @@ struct Planned {
     workspace_bytes = chosen.workspaceSize;
   }
 
+  // Takes that of another product, which differs in the number of rows.
+  void take_algorithm_of(CudaStream& stream, const Planned& other, std::string_view what) {
+    cublasLtMatmulHeuristicResult_t result{};
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(stream.blas(), description.get(), b.get(), a.get(), c.get(),
+                                                          c.get(), &other.algorithm, &result);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      throw Error("cuBLASLt's algorithm for many rows does not take {}: {}; compute without batch invariance", what,
+                  cublasLtGetStatusString(status));
+    algorithm = other.algorithm;
+    workspace_bytes = result.workspaceSize;
+  }
+
   void run(CudaStream& stream, const void* a_data, const void* b_data, void* c_data, Write write) const {
     const float one = 1, before = write == Write::add ? 1 : 0;
     cuda_check(cublasLtMatmul(stream.blas(), description.get(), &one, b_data, b.get(), a_data, a.get(), &before, c_data,

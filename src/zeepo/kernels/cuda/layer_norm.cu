@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
 
 }  // namespace
 
-void layer_norm(CudaStream& stream, const LayerNorm& op) {
+void layer_norm(CudaStream& stream, const LayerNormForward& op) {
   const std::int64_t rows = op.y.shape.rows(), n = op.y.shape[-1];
   with_float_type(op.y.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -29,12 +30,16 @@ struct Product {
   Write write;
   cublasLtEpilogue_t epilogue;              // what is done to the sums: nothing, BIAS or DGELU
   std::array<std::uint32_t, 4> alignments;  // of a, b, c and DGELU's operand, in bytes
+  bool any_rows;                            // the algorithm is that of kPlannedRows rows
 
   auto key() const {
-    return std::tie(device, m, n, k, a_stride, c_stride, dtype, c_dtype, a, b, write, epilogue, alignments);
+    return std::tie(device, m, n, k, a_stride, c_stride, dtype, c_dtype, a, b, write, epilogue, alignments, any_rows);
   }
   bool operator<(const Product& other) const { return key() < other.key(); }
 };
+
+// As many rows as algorithms for any number of them are chosen for: those of a training step.
+constexpr std::int64_t kPlannedRows = 8192;
 
 Description describe(const Product& p) {
   Description description = make_description();
@@ -92,18 +97,37 @@ std::size_t choose(const Product& p, std::span<const cublasLtMatmulHeuristicResu
                    CUBLASLT_MATMUL_TILE_168x128, CUBLASLT_MATMUL_TILE_176x128});
 }
 
-Planned plan(CudaStream& stream, const Product& p) {
+Planned without_algorithm(const Product& p) {
   const bool ta = p.a == Transpose::yes, tb = p.b == Transpose::yes;
-  Planned planned{describe(p), make_layout(type_of(p.dtype), ta ? p.k : p.m, ta ? p.m : p.k, p.a_stride),
-                  make_layout(type_of(p.dtype), tb ? p.n : p.k, tb ? p.k : p.n, tb ? p.k : p.n),
-                  make_layout(type_of(p.c_dtype), p.m, p.n, p.c_stride)};
+  return {describe(p), make_layout(type_of(p.dtype), ta ? p.k : p.m, ta ? p.m : p.k, p.a_stride),
+          make_layout(type_of(p.dtype), tb ? p.n : p.k, tb ? p.k : p.n, tb ? p.k : p.n),
+          make_layout(type_of(p.c_dtype), p.m, p.n, p.c_stride)};
+}
+
+std::string text_of(const Product& p) {
+  return fmt::format("({}, {}) x ({}, {}) of {}", p.m, p.k, p.k, p.n, name_of(p.dtype));
+}
+
+Planned plan(CudaStream& stream, const Product& p) {
+  Planned planned = without_algorithm(p);
+  if (p.any_rows && p.m != kPlannedRows) {
+    Product many = p;
+    many.m = kPlannedRows;
+    const Planned& model = kept_plan(many, [&](const Product& product) { return plan(stream, product); });
+    planned.take_algorithm_of(stream, model, text_of(p));
+    return planned;
+  }
   const Preference preference = make_preference();
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.alignments[1]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.alignments[0]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.alignments[2]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.alignments[2]);
+  if (p.any_rows) {  // room for the sums of a split k would depend on the rows
+    const std::uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, none);
+  }
   planned.take_algorithm(
-      stream, preference, fmt::format("({}, {}) x ({}, {}) of {}", p.m, p.k, p.k, p.n, name_of(p.dtype)),
+      stream, preference, text_of(p),
       [&](std::span<const cublasLtMatmulHeuristicResult_t> candidates) { return choose(p, candidates); });
   return planned;
 }
@@ -119,6 +143,12 @@ Product checked(CudaStream& stream, ConstView a, ConstView b, View c, const Matm
   if (a_stride < a_columns || c_stride < n)
     throw Error("matmul: rows {} and {} elements apart are shorter than those of a {} and c {}", a_stride, c_stride,
                 a.shape.str(), c.shape.str());
+  // A weight's gradient is a sum over all rows: it has no rows to keep apart.
+  const bool any_rows = stream.batch_invariant() && options.a == Transpose::no;
+  // The beginning of any row, not of this one.
+  const auto alignment = [&](const void* data) {
+    return any_rows ? std::min<std::uint32_t>(16, alignment_of(data)) : alignment_of(data);
+  };
   return {stream.device(),
           m,
           n,
@@ -131,7 +161,8 @@ Product checked(CudaStream& stream, ConstView a, ConstView b, View c, const Matm
           options.b,
           options.write,
           options.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT,
-          {alignment_of(a.data), alignment_of(b.data), alignment_of(c.data), 0}};
+          {alignment(a.data), alignment(b.data), alignment(c.data), 0},
+          any_rows};
 }
 
 // `bias` where cuBLASLt takes it.

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
 
 }  // namespace
 
-void rms_norm(CudaStream& stream, const RmsNorm& op) {
+void rms_norm(CudaStream& stream, const RmsNormForward& op) {
   const std::int64_t rows = op.y.shape.rows(), n = op.y.shape[-1];
   with_float_type(op.y.dtype, [&](auto zero) {
     using T = decltype(zero);
