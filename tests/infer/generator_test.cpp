@@ -35,7 +35,7 @@ class Loaded {
 
  public:
   std::unique_ptr<LanguageModel> model;
-  Engine engine;
+  ModelEngine engine;
 
  private:
   DType dtype_;

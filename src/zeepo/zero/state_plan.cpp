@@ -158,18 +158,6 @@ bool StatePlan::any_deferred(std::size_t unit) const {
   return std::ranges::any_of(units[unit].pieces, [](const PiecePlan& piece) { return is_deferred(piece.stepped_by); });
 }
 
-std::vector<std::string> StatePlan::notes() const {
-  std::vector<std::string> notes;
-  if (options.step_phase != phase)
-    notes.emplace_back(
-        "stage 0 on several ranks keeps gradients until all ranks have gathered them: shards are stepped after the "
-        "backward pass, not inside it");
-  if (options.sum_order == SumOrder::local && options.accumulation > 1 && !ops_add_to_sums())
-    notes.emplace_back(sums_locally() ? "sum order local: has no effect with gradients that are reduced last"
-                                      : "sum order local: is the global order on several ranks");
-  return notes;
-}
-
 StatePlan plan_states(const UnitPlan& units, const EngineOptions& options, const RankPlace& ranks) {
   check(options);
   StatePlan plan{.options = options, .ranks = ranks};

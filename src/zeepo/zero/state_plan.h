@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "zeepo/schedule/pass_planner.h"
@@ -109,8 +108,6 @@ struct StatePlan {
   std::size_t param_offset(std::size_t unit, const Extent& extent) const {
     return static_cast<std::size_t>(extent.begin - units[unit].own.begin) * size_of(options.dtype);
   }
-  // Options that were asked for and have no effect in this run, each with the reason.
-  std::vector<std::string> notes() const;
 };
 
 // Throws Error where the options are not to be had.

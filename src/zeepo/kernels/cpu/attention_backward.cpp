@@ -26,25 +26,25 @@ class Block {
     Carve carve(scratch(2 * kQueries * kKeys + 5 * kQueries * dim + 4 * kKeys * dim + kKeys + kQueries + 16 * 12));
     weights_ = carve(kQueries * kKeys);
     dproducts_ = carve(kQueries * kKeys);
-    for (float** buffer : {&q_buffer_, &dout_buffer_, &out_buffer_, &dq}) *buffer = carve(kQueries * dim);
-    for (float** buffer : {&k_buffer_, &v_buffer_, &dk, &dv}) *buffer = carve(kKeys * dim);
+    for (float** buffer : {&widened_.q, &widened_.dout, &widened_.out, &dq}) *buffer = carve(kQueries * dim);
+    for (float** buffer : {&widened_.k, &widened_.v, &dk, &dv}) *buffer = carve(kKeys * dim);
     keep_ = carve(kKeys);
     delta_ = carve(kQueries);
   }
 
   void queries(std::int64_t b, std::int64_t h, Range range) {
     b_ = b, h_ = h, queries_ = range;
-    q = head_rows(f_.x.q, b, h, range, q_buffer_);
-    dout = head_rows(f_.x.dout, b, h, range, dout_buffer_);
-    const Operand out = head_rows(f_.x.out, b, h, range, out_buffer_);
+    q = head_rows(f_.x.q, b, h, range, widened_.q);
+    dout = head_rows(f_.x.dout, b, h, range, widened_.dout);
+    const Operand out = head_rows(f_.x.out, b, h, range, widened_.out);
     for (std::int64_t r = 0; r < range.size(); ++r)
       delta_[r] = dot(dout.data + r * dout.stride, out.data + r * out.stride, f_.x.q.head_dim);
   }
 
   void keys(std::int64_t b, std::int64_t kv, Range range) {
     keys_ = range;
-    k = head_rows(f_.x.k, b, kv, range, k_buffer_);
-    v_ = head_rows(f_.x.v, b, kv, range, v_buffer_);
+    k = head_rows(f_.x.k, b, kv, range, widened_.k);
+    v_ = head_rows(f_.x.v, b, kv, range, widened_.v);
   }
 
   void multiply_out() {
@@ -81,7 +81,10 @@ class Block {
   Operand v_{};
   std::int64_t b_ = 0, h_ = 0;
   Range queries_{}, keys_{};
-  float *weights_, *dproducts_, *q_buffer_, *k_buffer_, *v_buffer_, *dout_buffer_, *out_buffer_, *keep_, *delta_;
+  struct {
+    float *q, *k, *v, *dout, *out;
+  } widened_;  // room for rows that are not fp32
+  float *weights_, *dproducts_, *keep_, *delta_;
 };
 
 // Five products a block: one task has a key head and all its queries to itself, and sums into the gradients in place.
