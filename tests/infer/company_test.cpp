@@ -99,7 +99,7 @@ class Model {
   DType dtype_;
   Session session_;
   std::unique_ptr<LanguageModel> model_;
-  Engine engine_;
+  ModelEngine engine_;
 };
 
 bool same_bits(const Logits& a, const Logits& b) {
