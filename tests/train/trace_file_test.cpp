@@ -74,7 +74,7 @@ TEST(TraceFile, EveryKindOfWorkIsOnItsRow) {
                              "host step: step transformer.h.1",
                              "collectives: all-gather parameters of transformer.h.1",
                              "collectives: reduce-scatter gradients of transformer.h.1",
-                             "collectives: all-reduce loss",
+                             "collectives: all-gather losses",
                              "host to device: copy parameters transformer.h.1",
                              "host to device: copy activations transformer.h.1",
                              "device to host: copy gradients transformer.h.1",
