@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains Qwen2.5 shapes on one GPU and prints a row for each workload of the table in RESULTS.md.
 
-usage: gpu_train.py [--nvme DIRECTORY] [--steps N] ZEEPO [ROW...]
+usage: gpu_train.py [--nvme DIRECTORY] [--steps N] [--with OPTIONS] ZEEPO [ROW...]
 Rows: torch 3b 3b-host 7b-host 14b 20b 0.5b-disk losses; all when none is named. Random weights, bf16 with fp32 master
 weights and moments, AdamW, clip 1.0. Speeds are the median step without the first two. `torch` and `losses` need
 PyTorch and transformers; `20b` needs 45 GiB of disk. Rows with states in files also measure the disk, without zeepo.
@@ -125,8 +125,8 @@ def lines(path, event):
 
 
 class Bench:
-    def __init__(self, zeepo, nvme, steps, folder):
-        self.zeepo, self.nvme, self.steps, self.folder = zeepo, nvme, steps, folder
+    def __init__(self, zeepo, nvme, steps, further, folder):
+        self.zeepo, self.nvme, self.steps, self.further, self.folder = zeepo, nvme, steps, further, folder
         draw = random.Random(1)
         words = array.array("I", (draw.randrange(150000) for _ in range(64 * LENGTH + 1)))
         self.tokens = folder / "tokens.bin"
@@ -146,6 +146,7 @@ class Bench:
 
     def row(self, name):
         shape, batch, accumulation, steps, options = ROWS[name]
+        options = options + self.further
         steps = self.steps or steps
         where = ["--nvme-path", self.nvme] if any("nvme" in option for option in options) else []
         log, gpu, seconds = self.train(
@@ -203,6 +204,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nvme", default=tempfile.gettempdir(), help="where files of states go")
     parser.add_argument("--steps", type=int, help="for each row, in place of its own number")
+    parser.add_argument("--with", dest="further", default="", help="further options of zeepo train, as '--sum-order local'")
     parser.add_argument("zeepo")
     parser.add_argument("row", nargs="*")
     arguments = parser.parse_args()
@@ -212,7 +214,7 @@ def main():
         if row not in known:
             parser.error(f"no such row: {row}; there are {' '.join(known)}")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="zeepo-gpu-"))
-    bench = Bench(arguments.zeepo, arguments.nvme, arguments.steps, folder)
+    bench = Bench(arguments.zeepo, arguments.nvme, arguments.steps, arguments.further.split(), folder)
     print("| workload | tokens/s (TFLOP/s) | a step | device, host, files GiB | GPU memory seen / planned | whole run |")
     print("|---|---|---|---|---|---|", flush=True)
     failed = 0
