@@ -100,7 +100,7 @@ void step(benchmark::State& state, DType dtype, DType moments) {
 void norm(benchmark::State& state, DType dtype) {
   Machine machine;
   const Memory grad(machine.stream, dtype, 0.5f), partials(machine.stream, DType::f32, 0);
-  for (auto _ : state) sum_squares(machine.stream, grad.view(), partials.view());
+  for (auto _ : state) sum_squares(machine.stream, grad.view(), 0, partials.view());
   report(state, static_cast<double>(size_of(dtype)));
 }
 

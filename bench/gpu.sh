@@ -13,7 +13,7 @@
 # so.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-programs=(test_kernels_cuda test_comm_cuda test_comm_nccl test_train_cuda zeepo bench_cuda_kernels bench_cuda_attention)
+programs=(test_kernels_cuda test_comm_cuda test_comm_nccl test_train_cuda zeepo bench_cuda_kernels bench_cuda_attention bench_cuda_batch_invariant)
 parts=${ZEEPO_GPU_PARTS:-test ranks memcheck racecheck bench}
 
 die() {

@@ -148,13 +148,14 @@ void elementwise(CudaStream& s, Report& report) {
   const View a = room.take(DType::bf16, {n}), b = room.take(DType::bf16, {n}), wide = room.take(DType::f32, {n});
   report.memory("add bf16", 6 * n, [&] { add(s, a, b, a); });
   report.memory("add fp32 += bf16", 10 * n, [&] { add(s, wide, b, wide); });
+  report.memory("add fp32 += bf16, rounded", 10 * n, [&] { add_rounded(s, wide, b, wide); });
   report.memory("copy fp32 to bf16", 6 * n, [&] { copy(s, wide, a); });
   report.memory("fill bf16", 2 * n, [&] { fill(s, a, 1); });
   report.memory("gelu bf16", 4 * n, [&] { activate(s, Activation::gelu_tanh, b, a); });
   report.memory("dropout bf16", 4 * n, [&] { dropout(s, b, 0.1f, {1}, a); });
   const View partials = room.take(DType::f32, {norm_blocks(n)});
-  report.memory("sum_squares bf16", 2 * n, [&] { sum_squares(s, a, partials); });
-  report.memory("sum_squares fp32", 4 * n, [&] { sum_squares(s, wide, partials); });
+  report.memory("sum_squares bf16", 2 * n, [&] { sum_squares(s, a, 0, partials); });
+  report.memory("sum_squares fp32", 4 * n, [&] { sum_squares(s, wide, 0, partials); });
   const View rows{a.data, DType::bf16, {n / 16384, 16384}}, sums = room.take(DType::bf16, {16384});
   report.memory("sum_rows bf16 (16384, 16384)", 2 * n, [&] { sum_rows(s, rows, sums, Write::overwrite); });
 }
