@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "bench/overlap_subjects.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/comm/throttled/throttled_communicator.h"
 #include "zeepo/model/initial_weights.h"
-#include "zeepo/binding/model_engine.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -88,7 +88,7 @@ Timing measure(const Setting& setting) {
                     slow ? static_cast<Communicator&>(*slow) : fast);
     S subject;
     ModelEngine engine(subject.model(), session.communicator(),
-                  {.stage = setting.stage, .prefetch_bytes = setting.prefetch_bytes});
+                       {.stage = setting.stage, .prefetch_bytes = setting.prefetch_bytes});
     engine.load(random_weights(1));
     for (int i = -kWarmSteps; i < setting.steps; ++i) {
       const Timing timing = time_step(engine, subject);

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "bench/overlap_subjects.h"
-#include "zeepo/model/initial_weights.h"
 #include "zeepo/binding/model_engine.h"
+#include "zeepo/model/initial_weights.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -139,14 +139,14 @@ Timing measure(const Setting& setting, const std::filesystem::path& directory, d
   Session session({.threads = 1, .device_bytes = std::int64_t{1} << 30, .lower = lower});
   S subject;
   ModelEngine engine(subject.model(), session.communicator(),
-                {.stage = 3,
-                 .prefetch_bytes = S::kPrefetchBytes,
-                 .placement = setting.placement,
-                 .piece_elements = 1 << 19,
-                 .pieces_under_way = setting.pieces_under_way,
-                 .clip = setting.step_phase == StepPhase::in_backward ? 0.0f : EngineOptions{}.clip,
-                 .step_phase = setting.step_phase,
-                 .activation_checkpointing = true});
+                     {.stage = 3,
+                      .prefetch_bytes = S::kPrefetchBytes,
+                      .placement = setting.placement,
+                      .piece_elements = 1 << 19,
+                      .pieces_under_way = setting.pieces_under_way,
+                      .clip = setting.step_phase == StepPhase::in_backward ? 0.0f : EngineOptions{}.clip,
+                      .step_phase = setting.step_phase,
+                      .activation_checkpointing = true});
   engine.load(random_weights(1));
   Timing best;
   for (int i = -kWarmSteps; i < kSteps; ++i) {

@@ -1,4 +1,4 @@
-// What it costs on a GPU that a row's bits do not depend on other rows (CudaStream::BatchInvariant): the forward pass's
+// What it costs on a GPU that a row's bits do not depend on other rows (BatchInvariant): the forward pass's
 // products and attention of Qwen2.5-3B in bf16, for one token, a few and a training step, with and without in turns.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -60,7 +60,7 @@ void compare(CudaStream& stream, const std::string& name, const std::function<vo
   std::vector<double> times[2];
   for (int round = 0; round <= kRounds; ++round)  // the first one makes plans
     for (const int invariant : {0, 1}) {
-      stream.set_batch_invariant(static_cast<CudaStream::BatchInvariant>(invariant));
+      stream.set_batch_invariant(static_cast<BatchInvariant>(invariant));
       const double time = milliseconds(stream, f, round == 0 ? 1 : kCalls);
       if (round > 0) times[invariant].push_back(time);
     }

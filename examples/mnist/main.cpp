@@ -24,7 +24,8 @@ void run(zeepo::Runtime& runtime, const char* directory, mnist::TrainingOptions 
   const bool speaks = runtime.rank() == 0;
   mnist::Cnn model;
   auto engine = zeepo::attach(model, mnist::engine_options());
-  if (speaks) fmt::print("{} parameters, {} digits to learn from\n", parameter_count(engine->units()), training.count());
+  if (speaks)
+    fmt::print("{} parameters, {} digits to learn from\n", parameter_count(engine->units()), training.count());
   mnist::train(*engine, model, training, options, [&](std::int64_t epoch, double loss) {
     if (!speaks) return;
     fmt::print("epoch {}  loss {:.4f}\n", epoch, loss);

@@ -205,8 +205,7 @@ float reference_node(const TypedValues& x, std::int64_t begin, int level) {
   if (level > 0)
     return reference_node(x, begin, level - 1) + reference_node(x, begin + (kNormLeaf << (level - 1)), level - 1);
   double chain[64] = {};
-  for (std::int64_t i = 0; i < kNormLeaf && begin + i < x.elements(); ++i)
-    chain[i % 64] += x[begin + i] * x[begin + i];
+  for (std::int64_t i = 0; i < kNormLeaf && begin + i < x.elements(); ++i) chain[i % 64] += x[begin + i] * x[begin + i];
   for (int half = 32; half > 0; half /= 2)
     for (int j = 0; j < half; ++j) chain[j] += chain[j + half];
   return static_cast<float>(chain[0]);

@@ -12,12 +12,12 @@
 
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/file.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/data/token_file.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/language_model.h"
 #include "zeepo/model/safetensors.h"
 #include "zeepo/model/weight_files.h"
-#include "zeepo/binding/model_engine.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {

@@ -13,7 +13,8 @@ namespace zeepo {
 inline std::vector<WeightSlice> slices_of(const Module& model) {
   std::vector<WeightSlice> slices;
   for (const auto& [prefix, parameter] : named_parameters(model))
-    for (const auto& slice : parameter->slices()) slices.push_back({prefix + slice.name, slice.shape, parameter->init()});
+    for (const auto& slice : parameter->slices())
+      slices.push_back({prefix + slice.name, slice.shape, parameter->init()});
   return slices;
 }
 

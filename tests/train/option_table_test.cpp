@@ -58,6 +58,7 @@ const OptionTexts& other_values() {
                                   {"--offload-optimizer", "host"},
                                   {"--step-below", "0.4"},
                                   {"--activation-checkpointing", "true"},
+                                  {"--batch-invariant", "true"},
                                   {"--offload-activations", "nvme"},
                                   {"--cache-policy", "lru"},
                                   {"--nvme-path", "/a,/b"},

@@ -101,6 +101,9 @@ TEST_F(Planning, MakesNoBatch) {
 
 TEST_F(Planning, AbsentRanksSendNothing) {
   AbsentRanks ranks({.rank = 1, .ranks = 2});
+  EXPECT_FALSE(ranks.alone());
+  EXPECT_TRUE(AbsentRanks({}).alone());
+  EXPECT_FALSE(AbsentRanks({.meet = RankShape::Meet::on_device}).alone());  // NCCL's one rank makes collectives too
   ThreadPool pool(1);
   CpuStream stream(pool);
   float number = 0;

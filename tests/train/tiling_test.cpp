@@ -11,10 +11,10 @@
 #include "tests/support/test_directory.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
+#include "zeepo/binding/model_units.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/nn/layers.h"
 #include "zeepo/train/trainer.h"
-#include "zeepo/binding/model_units.h"
 
 namespace zeepo {
 namespace {

@@ -10,9 +10,9 @@
 #include "tests/support/test_directory.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
+#include "zeepo/binding/model_units.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/train/trainer.h"
-#include "zeepo/binding/model_units.h"
 #include "zeepo/zero/norm_layout.h"
 
 namespace zeepo {

@@ -62,8 +62,8 @@ class AnyRanks : public testing::Test {
 
 std::string described(const ShardedRun& run) {
   const EngineOptions& o = run.options;
-  return fmt::format("{} ranks, stage {}, {}, clip {}, params {}/{}, optimizer {}/{}, step on {}, prefetch {}", run.ranks,
-                     o.stage, name_of(o.dtype), o.clip, o.placement.params.host, o.placement.params.nvme,
+  return fmt::format("{} ranks, stage {}, {}, clip {}, params {}/{}, optimizer {}/{}, step on {}, prefetch {}",
+                     run.ranks, o.stage, name_of(o.dtype), o.clip, o.placement.params.host, o.placement.params.nvme,
                      o.placement.optimizer.host, o.placement.optimizer.nvme,
                      o.step_below_on == StepSide::host ? "host" : "device", o.prefetch_bytes);
 }

@@ -92,24 +92,24 @@ TEST_F(Caches, NewWeightsReplaceWhatIsCached) {
 
 // A cache must not outlive the weights.
 TEST(CachedWeights, AreDroppedWhenTheBackwardPassStepsThem) {
-    std::vector<float> seen;
-    for (const CachePolicy policy : {CachePolicy::fixed, CachePolicy::lru}) {
-      Session session({.threads = 1, .device_bytes = 16 << 20, .lower = kLower});
-      Plain model;
-      EngineOptions options{.clip = 0};
-      options.step_phase = StepPhase::in_backward;
-      options.placement.params.host = 0.3;
-      options.placement.cache = policy;
-      ModelEngine engine(model, session.communicator(), options);
-      engine.load(fill_weights);
-      for (int step = 0; step < 3; ++step) {
-        engine.expect_rate(0.05);
-        engine.micro_step([&] { return loss_of(model, Rows(step * 5, 5), DType::f32, step); });
-        if (step == 2) engine.infer([&] { seen.push_back(loss_of(model, Rows(0, 3), DType::f32, 0).item()); });
-        (void)engine.step(0.05);
-      }
+  std::vector<float> seen;
+  for (const CachePolicy policy : {CachePolicy::fixed, CachePolicy::lru}) {
+    Session session({.threads = 1, .device_bytes = 16 << 20, .lower = kLower});
+    Plain model;
+    EngineOptions options{.clip = 0};
+    options.step_phase = StepPhase::in_backward;
+    options.placement.params.host = 0.3;
+    options.placement.cache = policy;
+    ModelEngine engine(model, session.communicator(), options);
+    engine.load(fill_weights);
+    for (int step = 0; step < 3; ++step) {
+      engine.expect_rate(0.05);
+      engine.micro_step([&] { return loss_of(model, Rows(step * 5, 5), DType::f32, step); });
+      if (step == 2) engine.infer([&] { seen.push_back(loss_of(model, Rows(0, 3), DType::f32, 0).item()); });
+      (void)engine.step(0.05);
     }
-    EXPECT_EQ(seen[0], seen[1]);
+  }
+  EXPECT_EQ(seen[0], seen[1]);
 }
 
 }  // namespace

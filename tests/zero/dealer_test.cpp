@@ -12,7 +12,7 @@
 namespace zeepo {
 namespace {
 
-constexpr auto D = Place::device, H = Place::host, N = Place::nvme;
+constexpr auto D = Place::device, H = Place::host;
 
 std::vector<Place> dealt(const Shares& shares, const std::vector<std::int64_t>& parts) {
   Dealer dealer(shares);

@@ -190,7 +190,8 @@ TEST(Engine, AUnitUsedTwiceSumsBothGradients) {
   const auto gradient = [&](std::int64_t accumulation, bool differences) {
     const auto session = common_session();
     Twice model;
-    ModelEngine engine(model, session->communicator(), {.optimizer = kPlainSgd, .accumulation = accumulation, .clip = 0});
+    ModelEngine engine(model, session->communicator(),
+                       {.optimizer = kPlainSgd, .accumulation = accumulation, .clip = 0});
     const auto loss = [&] {
       return cross_entropy(model(Tensor::from<float>(batch.x, {4, kIn})),
                            Tensor::from<std::int32_t>(batch.targets, {4}));

@@ -12,15 +12,15 @@
 
 namespace zeepo {
 
-// Units of two parameters each: a matrix of `rows` × 128 and a vector. Each has a visit; the last, with `outside`, none.
+// Units of two parameters each: a matrix of `rows` × 128 and a vector. Each has a visit; the last, with `outside`,
+// none.
 inline UnitPlan plain_units(const std::vector<std::int64_t>& rows, bool outside = false) {
   UnitPlan plan;
   for (std::size_t u = 0; u < rows.size(); ++u) {
     const std::string name = "unit" + std::to_string(u);
     const Shape matrix{rows[u], 128}, vector{100};
     Unit unit{name, {}, 0};
-    unit.parameters.push_back(
-        {0, matrix, true, {{{name + ".matrix", matrix, Init::normal(1)}, 0, matrix.elements()}}});
+    unit.parameters.push_back({0, matrix, true, {{{name + ".matrix", matrix, Init::normal(1)}, 0, matrix.elements()}}});
     unit.parameters.push_back(
         {matrix.elements(), vector, true, {{{name + ".vector", vector, Init::ones()}, 0, vector.elements()}}});
     unit.elements = matrix.elements() + Unit::kAlignment;

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "zeepo/base/rng.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/nn/layers.h"
 #include "zeepo/ops/activation.h"
-#include "zeepo/binding/model_engine.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {

@@ -289,30 +289,30 @@ TEST_F(StepInBackward, CountsAStepThatWasTakenWithAnotherRate) {
 
 // Between a pass that has stepped and step(), which tells of it.
 TEST_F(StepInBackward, WeightsMayBeUsedBeforeStepIsCalled) {
-    for (const int stage : {0, 1, 2, 3}) {
-      EngineOptions options = base(2, DType::f32, 1).options;
-      options.stage = stage;
-      options.step_phase = StepPhase::in_backward;
-      ThreadsWorld world(2);
-      run(world, [&](Communicator& communicator) {
-        Session session({.threads = 1, .device_bytes = 64 << 20}, communicator);
-        Outside model;
-        ModelEngine engine(model, communicator, options);
-        engine.load(fill_weights);
-        const auto loss = [&] { return loss_of(model, Rows(communicator.rank(), 3), DType::f32, 0); };
-        for (int step = 0; step < 2; ++step) {
-          engine.expect_rate(0.1);
-          engine.micro_step(loss);
-          float before = 0, after = 0;
-          engine.infer([&] { before = loss().item(); });
-          (void)engine.step(0.1);
-          engine.infer([&] { after = loss().item(); });
-          if (stage > 0) {
-            EXPECT_EQ(before, after) << "stage " << stage;
-          }
+  for (const int stage : {0, 1, 2, 3}) {
+    EngineOptions options = base(2, DType::f32, 1).options;
+    options.stage = stage;
+    options.step_phase = StepPhase::in_backward;
+    ThreadsWorld world(2);
+    run(world, [&](Communicator& communicator) {
+      Session session({.threads = 1, .device_bytes = 64 << 20}, communicator);
+      Outside model;
+      ModelEngine engine(model, communicator, options);
+      engine.load(fill_weights);
+      const auto loss = [&] { return loss_of(model, Rows(communicator.rank(), 3), DType::f32, 0); };
+      for (int step = 0; step < 2; ++step) {
+        engine.expect_rate(0.1);
+        engine.micro_step(loss);
+        float before = 0, after = 0;
+        engine.infer([&] { before = loss().item(); });
+        (void)engine.step(0.1);
+        engine.infer([&] { after = loss().item(); });
+        if (stage > 0) {
+          EXPECT_EQ(before, after) << "stage " << stage;
         }
-      });
-    }
+      }
+    });
+  }
 }
 
 TEST_F(StepInBackward, CannotClipOrScale) {

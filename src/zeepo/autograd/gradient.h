@@ -43,7 +43,8 @@ inline Gradient::Target target_of(const std::shared_ptr<Gradient>& gradient) {
 }
 
 // The gradient of a parameter, and the parameter's value. The value may come and go between forward and backward pass
-// (a sharded parameter is gathered anew), so ops look it up here when they need it. So does the memory for the gradient.
+// (a sharded parameter is gathered anew), so ops look it up here when they need it. So does the memory for the
+// gradient.
 class Leaf final : public Gradient {
  public:
   class Store {

@@ -39,7 +39,7 @@ class ModelEngine final : public Engine, private VisitHooks, private Leaf::Store
 
   void train_pass(const std::function<Tensor()>& loss, float loss_gradient);
 
-  std::vector<Module*> modules_;               // of each visit
+  std::vector<Module*> modules_;  // of each visit
   std::map<const Module*, std::size_t> visits_;
   std::map<const Leaf*, ParameterId> leaves_;
   std::vector<Parameter*> parameters_;

@@ -11,13 +11,13 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/data/tokenizer.h"
 #include "zeepo/infer/generator.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/safetensors_writer.h"
-#include "zeepo/binding/model_engine.h"
 #include "zeepo/train/option_values.h"
 #include "zeepo/zero/rank_report.h"
 
@@ -32,7 +32,7 @@ struct Options {
   std::string ids, dtype, device, memory;
   std::filesystem::path logits;
   GenerateOptions generate;
-  bool ignore_eos = false, json = false;
+  bool ignore_eos = false, json = false, batch_invariant = false;
   int threads = 0;
 };
 
@@ -130,7 +130,10 @@ void run(Options options) {
 
   const auto model = make_model(config);
   const WeightFiles files(options.model);
-  Session session({.backend = backend, .threads = options.threads, .device_bytes = budgets.device});
+  Session session({.backend = backend,
+                   .batch_invariant = options.batch_invariant ? BatchInvariant::yes : BatchInvariant::no,
+                   .threads = options.threads,
+                   .device_bytes = budgets.device});
   plan_memory(*model, options, dtype, prompt, session.communicator(),
               static_cast<std::int64_t>(session.memory().budget_bytes()));
   ModelEngine engine(*model, session.communicator(), {.use = Use::infer, .dtype = dtype});
@@ -192,6 +195,9 @@ void add_generate(CLI::App& program) {
   command->add_option("--top-k", sampling.top_k, "Sample among the k most likely; 0: all")->capture_default_str();
   command->add_option("--top-p", sampling.top_p, "Sample among the most likely that reach p")->capture_default_str();
   command->add_option("--seed", sampling.seed)->capture_default_str();
+  command->add_flag(
+      "--batch-invariant", options->batch_invariant,
+      "On a GPU, logits that do not depend on how a prompt is cut or batched, as on a CPU always: slower");
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end token");
   command->add_option("--logits", options->logits, "Write the prompt's logits to this safetensors file");
   command->add_option("--dtype", options->dtype, "fp32, bf16 or fp16 [bf16 on a GPU, else fp32]");

@@ -13,8 +13,11 @@ namespace zeepo {
 
 // GPUs that can be used; 0 when there is none, or no driver.
 int cuda_devices();
+// With `yes` a row of a product or of attention has the same bits whatever other rows there are: kernels are chosen by
+// everything but the number of rows. Otherwise the fastest for that number. On a CPU it is always so.
+enum class BatchInvariant : bool { no, yes };
 // Throw Error when there is no such GPU.
-std::unique_ptr<Stream> make_cuda_stream(int device);
+std::unique_ptr<Stream> make_cuda_stream(int device, BatchInvariant batch_invariant = BatchInvariant::no);
 struct DeviceMemory {
   std::string name;                  // of the GPU
   std::array<std::int32_t, 4> id{};  // of the GPU, in the whole world

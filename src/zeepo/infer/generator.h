@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "zeepo/binding/model_engine.h"
 #include "zeepo/infer/sampling.h"
 #include "zeepo/model/language_model.h"
-#include "zeepo/binding/model_engine.h"
 
 namespace zeepo {
 

@@ -1,7 +1,7 @@
 // The norm of gradients, in an order that does not depend on how a unit is cut over the ranks.
 //
-// Squares are summed in leaves of 128 elements of a unit, in fp64 and rounded to fp32; leaves in a binary tree over each
-// block of 512 of them, in fp32; blocks one after another, in fp64. A rank's shard is whole leaves, but not whole
+// Squares are summed in leaves of 128 elements of a unit, in fp64 and rounded to fp32; leaves in a binary tree over
+// each block of 512 of them, in fp32; blocks one after another, in fp64. A rank's shard is whole leaves, but not whole
 // blocks: sum_squares leaves the nodes of the trees that the shard holds completely, as few as there are, and
 // merge_norm_nodes completes each block's tree from the nodes of all ranks. Adding zeros is exact, so that leaves past
 // the end of a unit change nothing.
@@ -56,8 +56,9 @@ constexpr std::int64_t norm_nodes(std::int64_t begin, std::int64_t elements) {
 // nodes (fp32): those of x, which is elements [begin, begin + x.elements()) of a unit.
 void sum_squares(CpuStream&, ConstView x, std::int64_t begin, View nodes);
 void sum_squares(CudaStream&, ConstView x, std::int64_t begin, View nodes);
-// blocks[i] = the sum of block i's tree. table (int32): for each block where its entries begin, and where the last one's
-// end; then two numbers an entry, in the order of leaves, which start at 0: an index into nodes and the node's level.
+// blocks[i] = the sum of block i's tree. table (int32): for each block where its entries begin, and where the last
+// one's end; then two numbers an entry, in the order of leaves, which start at 0: an index into nodes and the node's
+// level.
 void merge_norm_nodes(CpuStream&, ConstView nodes, ConstView table, View blocks);
 void merge_norm_nodes(CudaStream&, ConstView nodes, ConstView table, View blocks);
 // control: fp32 (3), a StepControl. partials are summed in order, in fp64. clip <= 0: no clipping.

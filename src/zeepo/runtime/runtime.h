@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "zeepo/runtime/joined_ranks.h"
 #include "zeepo/binding/model_engine.h"
+#include "zeepo/runtime/joined_ranks.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {

@@ -12,7 +12,9 @@ namespace {
 class AbsentDevice final : public DeviceCommunicator {
  public:
   Point all_gather(const Point&, ConstView, View, const Label& label) override { refuse(label); }
-  Point reduce_scatter(const Point&, ConstView, View, View, const Label& label, const SumInto&) override { refuse(label); }
+  Point reduce_scatter(const Point&, ConstView, View, View, const Label& label, const SumInto&) override {
+    refuse(label);
+  }
   Point all_reduce(const Point&, View, const Label& label) override { refuse(label); }
   Point broadcast(const Point&, View, int, const Label& label) override { refuse(label); }
 };
@@ -33,7 +35,9 @@ AbsentRanks::AbsentRanks(const RankShape& shape) : shape_(shape) {
 }
 
 void AbsentRanks::all_gather(CpuStream&, ConstView, View, const Label& label) { refuse(label); }
-void AbsentRanks::reduce_scatter(CpuStream&, ConstView, View, View, const Label& label, const SumInto&) { refuse(label); }
+void AbsentRanks::reduce_scatter(CpuStream&, ConstView, View, View, const Label& label, const SumInto&) {
+  refuse(label);
+}
 void AbsentRanks::all_reduce(CpuStream&, View, const Label& label) { refuse(label); }
 void AbsentRanks::broadcast(CpuStream&, View, int, const Label& label) { refuse(label); }
 

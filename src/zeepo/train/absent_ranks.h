@@ -14,6 +14,8 @@ struct RankShape {
   int ranks_on_node = 1;
   enum class Meet { in_host_memory, on_device } meet = Meet::in_host_memory;  // on_device: by NCCL
 
+  // Whether collectives are left out: NCCL's are made by one rank too.
+  bool alone() const { return ranks == 1 && meet == Meet::in_host_memory; }
   friend bool operator==(const RankShape&, const RankShape&) = default;
 };
 RankShape shape_of(Communicator& communicator);
@@ -27,6 +29,7 @@ class AbsentRanks final : public Communicator {
   std::string_view name() const override { return "absent"; }
   int rank() const override { return shape_.rank; }
   int size() const override { return shape_.ranks; }
+  bool alone() const override { return shape_.alone(); }
   int local_size() const override { return shape_.ranks_on_node; }
   DeviceCommunicator* on_device() override { return on_device_.get(); }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;

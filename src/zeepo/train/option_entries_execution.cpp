@@ -190,9 +190,8 @@ void add_memory_options(std::vector<TrainOption>& table) {
   table.push_back(flag(
       {.name = "--no-tune",
        .group = kGroup,
-       .help =
-           "Keep --prefetch, the buffers and what the host steps as they are, instead of adapting them while it "
-           "runs",
+       .help = "Keep --prefetch, the buffers and what the host steps as they are, instead of adapting them while it "
+               "runs",
        .effect = Effect::execution},
       [](const TrainOptions& o) { return !o.tune.prefetch && !o.tune.pieces && !o.tune.host_share; },
       [](TrainOptions& o, bool off) { o.tune = {.prefetch = !off, .pieces = !off, .host_share = !off}; }));

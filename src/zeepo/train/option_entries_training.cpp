@@ -156,6 +156,12 @@ void add_numerics_options(std::vector<TrainOption>& table) {
                                   "dtype, or fp8, 8-bit floats on a GPU: faster, other rounding"},
                          [](auto& o) -> auto& { return o.products; },
                          {{"same", Products::as_stored}, {"fp8", Products::fp8}}));
+  table.push_back(flag(
+      {.name = "--batch-invariant",
+       .group = kGroup,
+       .help = "On a GPU, choose kernels so that a row's result does not depend on the other rows of its "
+               "batch, as on a CPU always: slower for few rows"},
+      [](auto& o) -> auto& { return o.batch_invariant; }));
   table.push_back(
       choice({.name = "--sum-order",
               .group = kGroup,

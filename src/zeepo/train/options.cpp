@@ -85,8 +85,7 @@ StepPhase step_phase(const TrainOptions& options) {
 }
 
 HostStepObstacle host_step_obstacle(const TrainOptions& options) {
-  return host_step_obstacle(step_phase(options), options.placement.params,
-                       options.placement.optimizer);
+  return host_step_obstacle(step_phase(options), options.placement.params, options.placement.optimizer);
 }
 
 StepSide step_side(const TrainOptions& options) {

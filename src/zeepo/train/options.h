@@ -45,6 +45,7 @@ struct TrainOptions {
   Reduce reduce = Reduce::each;
   SumOrder sum_order = SumOrder::global;
   std::int64_t blocks_per_unit = 1;
+  bool batch_invariant = false;               // see device/devices.h
   Products products = Products::as_stored;    // of the linear layers of the blocks
   std::int64_t linear_tiles = 1;              // that each linear layer of the blocks runs as
   CommBackend comm = CommBackend::automatic;  // for who makes the communicator

@@ -62,9 +62,9 @@ void plan_tuning(RunPlan& plan, const PlaceBytes& budgets) {
 void fill_device(RunPlan& plan, const PlaceBytes& budgets) {
   const EngineOptions options = engine_options(plan.setup);
   if (options.step_below_on != StepSide::device || options.placement.optimizer.on_device()) return;
-  const std::size_t piece = largest_slot(
-      plan_states(plan_units(*plan.setup.model, options.blocks_per_unit), options,
-                  {plan.setup.ranks.rank, plan.setup.ranks.ranks, plan.setup.ranks.ranks == 1}));
+  const std::size_t piece =
+      largest_slot(plan_states(plan_units(*plan.setup.model, options.blocks_per_unit), options,
+                               {plan.setup.ranks.rank, plan.setup.ranks.ranks, plan.setup.ranks.alone()}));
   if (piece == 0) return;
   const std::int64_t room = budgets[0] - plan.memory.bytes[0];
   const std::int64_t more = room / static_cast<std::int64_t>(piece);

@@ -55,6 +55,7 @@ Session::Options session_options(const RunPlan& plan, const GpuPlace& place, Tim
   lower.nvme_bytes = plan.memory.bytes[static_cast<std::size_t>(Place::nvme)];
   return {.backend = options.backend,
           .gpu = place.gpu,
+          .batch_invariant = options.batch_invariant ? BatchInvariant::yes : BatchInvariant::no,
           .threads = options.threads,
           .device_bytes = (at_once ? plan.memory.bytes : plan.budgets)[static_cast<std::size_t>(Place::device)],
           .ranks_on_node = plan.setup.ranks.ranks_on_node,

@@ -4,7 +4,8 @@
 
 namespace zeepo {
 
-Tuning::Tuning(const RunPlan& plan, ModelEngine& engine, RunReport& report) : plan_(plan), engine_(engine), report_(report) {
+Tuning::Tuning(const RunPlan& plan, ModelEngine& engine, RunReport& report)
+    : plan_(plan), engine_(engine), report_(report) {
   if (!plan.setup.levels.any()) return;
   tuner_.emplace(plan.setup.levels);
   engine.set_depths(tuner_->depths());
@@ -34,8 +35,8 @@ Measured Tuning::over_all_ranks(const Measured& own) {
 void Tuning::propose_host_share(double waited_seconds) {
   if (!plan_.step_rates) return;
   const RunSetup& setup = plan_.setup;
-  const double elements = static_cast<double>(parameter_count(engine_.units())) * setup.options.placement.optimizer.host /
-                          static_cast<double>(setup.ranks.ranks);
+  const double elements = static_cast<double>(parameter_count(engine_.units())) *
+                          setup.options.placement.optimizer.host / static_cast<double>(setup.ranks.ranks);
   tuner_->propose_host_share(host_share(*plan_.step_rates, step_work(setup.options), waited_seconds, elements));
 }
 

@@ -49,8 +49,8 @@ Collecting Collectives::all_gather(ConstView shard, View full, const Label& labe
   });
 }
 
-Collecting Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label,
-                                       const SumInto& how, std::vector<Completion> after) {
+Collecting Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label, const SumInto& how,
+                                       std::vector<Completion> after) {
   sent_.reduce_scatter += sent_of(full.bytes(), size());
   return run([=, this](const Point& start) mutable {
     for (auto& earlier : after) earlier.wait();

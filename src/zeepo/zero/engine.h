@@ -1,13 +1,13 @@
 // Owns the states of a model and moves them: the one data path for every stage, tier and backend.
 //
-// The engine sees a model as units of flat parameters and visits by number. Every parameter is gathered, used, released,
-// its gradient reduced into this rank's shard and the shard stepped; a stage only says what is kept in between. The
-// engine is the order of calls; each room below owns one thing:
+// The engine sees a model as units of flat parameters and visits by number. Every parameter is gathered, used,
+// released, its gradient reduced into this rank's shard and the shard stepped; a stage only says what is kept in
+// between. The engine is the order of calls; each room below owns one thing:
 //
 //   StatePlan        what is kept where, and who steps it when      StateStore       the shard's bytes in every tier
 //   PieceBuffers     pieces on their way to who steps them          WeightStream     gathered parameters
-//   GradientReducer  gradients on their way                         GradientNorm     norm, clip factor, loss scale, loss
-//   StepQueue        what is to be stepped, and when                StateIo          weights by name and range
+//   GradientReducer  gradients on their way                         GradientNorm     norm, clip factor, loss scale,
+//   loss StepQueue        what is to be stepped, and when                StateIo          weights by name and range
 //
 // A front end (binding/) makes the units and calls before() and after() around each visit. All calls come from the
 // rank's own thread, with its Device in scope; every rank makes the same calls.
@@ -46,8 +46,8 @@ class Engine {
   // Settles, and takes for a moment the most device memory that reading any weights does: for a dry pass.
   void take_room_to_read();
 
-  // Forward and backward pass of one micro-batch, in this order. begin_micro_step() gives what the loss's gradient is to
-  // start from; begin_backward() takes the loss, one element on the device.
+  // Forward and backward pass of one micro-batch, in this order. begin_micro_step() gives what the loss's gradient is
+  // to start from; begin_backward() takes the loss, one element on the device.
   float begin_micro_step();
   void begin_backward(const Tensor& loss);
   void end_micro_step();

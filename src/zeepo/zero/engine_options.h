@@ -38,8 +38,8 @@ struct EngineOptions {
   std::int64_t blocks_per_unit = 1;  // of the model's repeated blocks
   Placement placement = {};          // of what is offloaded: in the tiers of the current Device
   StepSide step_below_on = StepSide::host;
-  // Where the device steps offloaded state: the part of the state in host memory that the host steps instead, beside the
-  // device (HostStepper); and how many of these pieces have buffers. None: no part, at any time.
+  // Where the device steps offloaded state: the part of the state in host memory that the host steps instead, beside
+  // the device (HostStepper); and how many of these pieces have buffers. None: no part, at any time.
   double host_share = 0;
   int host_pieces_under_way = 0;
   // Elements of offloaded optimizer state that are moved and stepped together, a multiple of kPieceAlignment; and how

@@ -28,8 +28,7 @@ GradientNorm::GradientNorm(const StatePlan& plan, Collectives& collectives)
     fill(s, nodes_.view(), 0);
     host_memory_ = transfer_memory(s, "host", sizeof(StepControl) + losses * sizeof(float));
   });
-  if (plan.steps_in_backward())
-    unit_controls_ = Tensor({unit_at(plan.units.size())}, DType::f32, Kind::working);
+  if (plan.steps_in_backward()) unit_controls_ = Tensor({unit_at(plan.units.size())}, DType::f32, Kind::working);
 }
 
 void GradientNorm::add_loss(ConstView loss, const MicroStep& micro_step) {

@@ -1,9 +1,9 @@
 // The norm of a step's gradients, the factor that clips them, the loss scale and the loss.
 //
-// Each unit's squares are summed when its gradients are complete; finish() brings the ranks' parts together and leaves a
-// StepControl in device memory, so that the step's kernels wait for no host. The host gets a copy, and the losses of all
-// micro-batches, when it asks. Both sums have one order on any number of ranks: the norm's that of the units' elements
-// (kernels/gradient_norm.h), the loss's that of the micro-batches' global numbers.
+// Each unit's squares are summed when its gradients are complete; finish() brings the ranks' parts together and leaves
+// a StepControl in device memory, so that the step's kernels wait for no host. The host gets a copy, and the losses of
+// all micro-batches, when it asks. Both sums have one order on any number of ranks: the norm's that of the units'
+// elements (kernels/gradient_norm.h), the loss's that of the micro-batches' global numbers.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ class GradientNorm {
   NormLayout layout_;
   Tensor nodes_, table_, blocks_, control_;
   Tensor own_losses_, losses_;  // kLosses of this rank; as many of each rank, one rank after another
-  Tensor unit_controls_;  // a StepControl a unit, where units are stepped in the backward pass
+  Tensor unit_controls_;        // a StepControl a unit, where units are stepped in the backward pass
   // The last step's on the host, and the memory that they come through.
   StepControl host_control_{};
   float host_loss_ = 0;

@@ -20,12 +20,7 @@ constexpr std::size_t kGatheredInBackward = 3;
 
 GradientReducer::GradientReducer(const UnitPlan& units, const StatePlan& plan, StateStore& store, GradientNorm& norm,
                                  Collectives& collectives)
-    : names_(units),
-      plan_(plan),
-      store_(store),
-      norm_(norm),
-      collectives_(collectives),
-      units_(plan.units.size()) {}
+    : names_(units), plan_(plan), store_(store), norm_(norm), collectives_(collectives), units_(plan.units.size()) {}
 
 void GradientReducer::begin(const MicroStep& micro_step) { micro_step_ = micro_step; }
 
@@ -90,8 +85,8 @@ bool GradientReducer::add_to_local_sum(std::size_t u) {
 }
 
 // Scratch that a reduction on its way can share with the next: they follow one another. None where gradients are not
-// reduced in place: one at a time is then on its way, for each would hold a unit's. Nor where the scratch is much larger
-// than the unit: it would stay for as long as such units come.
+// reduced in place: one at a time is then on its way, for each would hold a unit's. Nor where the scratch is much
+// larger than the unit: it would stay for as long as such units come.
 Tensor GradientReducer::scratch_to_share(std::size_t u) const {
   if (!plan_.reduces_in_place() || !store_.keeps_on_device(u) || reductions_.empty()) return {};
   const Tensor& scratch = reductions_.back().scratch;

@@ -2,9 +2,9 @@
 // shard, kept where the plan says.
 //
 // A micro-step begins; ops ask where to write; the engine closes a unit when its last visit is over and starts its
-// reduction, which runs beside the compute. At most two reductions are on their way, each finished in two calls, so that
-// steps may run in between: wait_for_oldest(), keep_oldest(). A unit whose gradients are complete, and have come to
-// where they are stepped, is in take_complete().
+// reduction, which runs beside the compute. At most two reductions are on their way, each finished in two calls, so
+// that steps may run in between: wait_for_oldest(), keep_oldest(). A unit whose gradients are complete, and have come
+// to where they are stepped, is in take_complete().
 #pragma once
 
 #include <cstdint>
@@ -74,9 +74,7 @@ class GradientReducer {
   Tensor scratch_to_share(std::size_t unit) const;
   Tensor sum_of(std::size_t unit, const Tensor& pending) const;
   // Whether the sum goes on from earlier micro-steps, and whether this micro-step finishes and rounds it.
-  bool adds_to_sum() const {
-    return plan_.options.accumulation > 1 && !micro_step_.first() && !plan_.sums_locally();
-  }
+  bool adds_to_sum() const { return plan_.options.accumulation > 1 && !micro_step_.first() && !plan_.sums_locally(); }
   bool rounds_sum() const { return adds_to_sum() && micro_step_.last() && !plan_.ops_add_to_sums(); }
   void add_own(Reduction& reduction);
   void gather(std::size_t unit);

@@ -63,7 +63,7 @@ View HostWindows::staged(std::size_t buffer, const View& device, Access access) 
 
 // A part of a block in files in one of the buffers. What was last read stays: small weights side by side are read once.
 std::byte* HostWindows::buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes,
-                                Access access) {
+                                 Access access) {
   std::byte* const memory = buffers_[buffer].data();
   const Buffered wanted{&block, offset, bytes, store_.version()};
   if (access == Access::fresh) {
@@ -89,8 +89,7 @@ HostWindow HostWindows::open(std::size_t u, const Extent& range, Access access) 
     std::byte* const memory =
         plan.place == Place::nvme ? buffered(kStateBuffer, piece.block, 0, bytes, access) : piece.state();
     if (plan.place == Place::host && access == Access::fresh) clear(lower_->host_stream(), memory, bytes);
-    window.states =
-        plan.layout.views(memory, plan.extent.elements()).part(range.begin - plan.extent.begin, n);
+    window.states = plan.layout.views(memory, plan.extent.elements()).part(range.begin - plan.extent.begin, n);
     if (plan.place == Place::device) {
       window.states.moments.clear();
       if (window.states.low) window.states.low = staged(kStateBuffer, window.states.low, access);
@@ -124,8 +123,8 @@ void HostWindows::close(const HostWindow& window) {
   StateStore::UnitMemory& unit = store_.unit(window.unit);
   const std::int64_t n = window.range.elements();
   const auto write = [&](std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes) {
-    Completion done = lower_->write(buffers_[buffer].data(), block, offset, bytes,
-                                    names_.about("first weights", window.unit));
+    Completion done =
+        lower_->write(buffers_[buffer].data(), block, offset, bytes, names_.about("first weights", window.unit));
     done.wait();
   };
   if (const auto i = states.piece_with(window.range)) {
@@ -133,8 +132,8 @@ void HostWindows::close(const HostWindow& window) {
     StateStore::PieceMemory& piece = unit.pieces[*i];
     if (window.states.param) std::memcpy(window.states.param.data, window.param.data, window.param.bytes());
     if (plan.place == Place::device) {
-      const StateViews device = plan.layout.views(piece.state(), plan.extent.elements())
-                                    .part(window.range.begin - plan.extent.begin, n);
+      const StateViews device =
+          plan.layout.views(piece.state(), plan.extent.elements()).part(window.range.begin - plan.extent.begin, n);
       if (device.low) to_device(window.states.low, device.low);
       if (device.param) to_device(window.param, device.param);
     } else if (plan.place == Place::nvme) {

@@ -41,7 +41,7 @@ void PieceBuffers::set_reach(int pieces) {
 }
 
 StateSlots::Part PieceBuffers::slot_part(const PieceId& id, const SlotParts::Part& part, std::string_view what,
-                                       const Block& block) const {
+                                         const Block& block) const {
   return {&block, part.offset, part.bytes, part.at, names_.about(what, id.unit)};
 }
 
@@ -65,7 +65,8 @@ void PieceBuffers::read_ahead() {
   }
   for (; grads_read_ < std::min(read_, grads_end_); ++grads_read_) {
     const auto& [id, parts] = passing(grads_read_);
-    if (parts.grads) slots_->read(grads_read_, slot_part(id, *parts.grads, "gradients", store_.piece(id).grads_block), {});
+    if (parts.grads)
+      slots_->read(grads_read_, slot_part(id, *parts.grads, "gradients", store_.piece(id).grads_block), {});
   }
 }
 
@@ -108,8 +109,8 @@ OpenPiece PieceBuffers::open(const PieceId& id, SteppedBy by) {
   if (piece.device_grads.defined())
     open.grads = piece.device_grads.view();
   else if (piece.grads_block.defined())
-    open.grads = {open.parts.grads ? in_slot(*open.parts.grads) : piece.grads_block.data(), plan_.gradient_dtype(),
-                  {elements}};
+    open.grads = {
+        open.parts.grads ? in_slot(*open.parts.grads) : piece.grads_block.data(), plan_.gradient_dtype(), {elements}};
   else
     open.grads = store_.gradients(id.unit, plan.extent).view();
   return open;
@@ -128,9 +129,8 @@ void PieceBuffers::close(const PieceId& id, const OpenPiece& open) {
   if (plan.layout.holds_param) {  // to where the compute finds the weights
     const About about = names_.about("parameters", id.unit);
     if (unit.params_block.defined()) {
-      unit.params_written.push_back(lower_->from_device(open.param.data, unit.params_block,
-                                                        plan_.param_offset(id.unit, plan.extent), open.param.bytes(),
-                                                        about));
+      unit.params_written.push_back(lower_->from_device(
+          open.param.data, unit.params_block, plan_.param_offset(id.unit, plan.extent), open.param.bytes(), about));
     } else {
       const View to = unit.params.of(plan.extent).view();
       unit.params_written.push_back(

@@ -15,7 +15,7 @@ std::int64_t host_budget(std::int64_t wanted, int ranks_on_node) {
 }
 
 std::unique_ptr<Stream> make_stream(const Session::Options& options, ThreadPool& pool) {
-  if (options.backend == Backend::cuda) return make_cuda_stream(options.gpu);
+  if (options.backend == Backend::cuda) return make_cuda_stream(options.gpu, options.batch_invariant);
   return std::make_unique<CpuStream>(pool);
 }
 

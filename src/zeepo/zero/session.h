@@ -8,6 +8,7 @@
 
 #include "zeepo/base/thread_pool.h"
 #include "zeepo/comm/communicator.h"
+#include "zeepo/device/devices.h"
 #include "zeepo/memory/arena_tier.h"
 #include "zeepo/memory/lower_tiers.h"
 #include "zeepo/tensor/device.h"
@@ -27,7 +28,8 @@ class Session {
  public:
   struct Options {
     Backend backend = Backend::cpu;
-    int gpu = 0;                    // which one, with Backend::cuda
+    int gpu = 0;  // which one, with Backend::cuda
+    BatchInvariant batch_invariant = BatchInvariant::no;
     int threads = 0;                // 0: see choose_threads
     std::int64_t device_bytes = 0;  // budget of the device tier; 0: this rank's part of what the machine has
     int ranks_on_node = 1;

@@ -35,7 +35,12 @@ Stream& host_stream() {
 }  // namespace
 
 StateIo::StateIo(const UnitPlan& units, const StatePlan& plan, StateStore& store, Collectives& collectives)
-    : names_(units), plan_(plan), store_(store), collectives_(collectives), windows_(units, plan, store), places_(units) {}
+    : names_(units),
+      plan_(plan),
+      store_(store),
+      collectives_(collectives),
+      windows_(units, plan, store),
+      places_(units) {}
 
 std::vector<WeightSlice> StateIo::slices() const {
   std::vector<WeightSlice> result;
@@ -77,8 +82,9 @@ void StateIo::load_unit(std::size_t u, const WeightSource& source) {
       rest_.resize(static_cast<std::size_t>(n) * size_of(*low_dtype));
       low = {rest_.data(), *low_dtype, {n}};
     }
-    dispatch(host_stream(),
-             [&](auto& s) { low ? write_master(s, values, {window.param, low}) : copy(s, values, window.param); });
+    dispatch(host_stream(), [&](auto& s) {
+      low ? write_master(s, values, {window.param, low}) : copy(s, values, window.param);
+    });
     host_stream().synchronize();
     windows_.close(window);
   });

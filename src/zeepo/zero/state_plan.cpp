@@ -33,7 +33,9 @@ std::vector<StepRange> step_ranges(const Unit& unit, const Extent& whole, Decay 
 class Planning {
  public:
   Planning(const UnitPlan& units, StatePlan& plan)
-      : units_(units), plan_(plan), params_(params_shares(plan.options.placement)),
+      : units_(units),
+        plan_(plan),
+        params_(params_shares(plan.options.placement)),
         optimizer_(plan.options.placement.optimizer) {}
 
   void run() {
@@ -69,13 +71,12 @@ class Planning {
     states.own = shard_of(unit.elements, plan_.ranks.rank, plan_.ranks.size, Unit::kAlignment);
     states.whole = {0, states.own.elements() * plan_.ranks.size};
     if (!stays) states.params_place = params_.next(unit.elements);
-    states.params_whole =
-        !states.params_offloaded() && (stays || plan_.ranks.alone || !plan_.shards_params());
+    states.params_whole = !states.params_offloaded() && (stays || plan_.ranks.alone || !plan_.shards_params());
     states.trained = options.use == Use::train && std::ranges::any_of(unit.parameters, &UnitParameter::trainable);
     if (!states.trained) return;
     states.ranges = step_ranges(unit, states.whole, options.decay);
-    const bool in_pieces = !options.placement.optimizer.on_device() ||
-                           (plan_.steps_on_device() && states.params_offloaded());
+    const bool in_pieces =
+        !options.placement.optimizer.on_device() || (plan_.steps_on_device() && states.params_offloaded());
     states.stepped = plan_.steps_whole() ? states.whole : states.own;
     states.sums_locally = plan_.sums_locally();
     // In pieces the state is cut where files allow it.
@@ -108,8 +109,7 @@ class Planning {
 
   // Deferred where state or weights must come to where they are stepped, or gradients come under the next forward pass.
   SteppedBy stepped_by(const UnitStates& states, Place place) const {
-    if (place != Place::device)
-      return plan_.steps_on_device() ? SteppedBy::device_deferred : SteppedBy::host_deferred;
+    if (place != Place::device) return plan_.steps_on_device() ? SteppedBy::device_deferred : SteppedBy::host_deferred;
     const bool weights_come = plan_.steps_on_device() && states.params_offloaded();
     return weights_come || plan_.gathers_gradients() ? SteppedBy::device_deferred : SteppedBy::device_at_once;
   }

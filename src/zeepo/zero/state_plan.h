@@ -32,9 +32,9 @@ struct PieceId {
 struct PiecePlan {
   Extent extent;  // of the unit
   Place place = Place::device;
-  StateLayout layout = {};                            // holds a copy of weights that live across the host link
-  SteppedBy stepped_by = SteppedBy::device_at_once;   // deal_sides() may give the host a part of what is the device's
-  bool keeps_gradients = false;                       // in a buffer of the piece's own, where the piece lives
+  StateLayout layout = {};                           // holds a copy of weights that live across the host link
+  SteppedBy stepped_by = SteppedBy::device_at_once;  // deal_sides() may give the host a part of what is the device's
+  bool keeps_gradients = false;                      // in a buffer of the piece's own, where the piece lives
 };
 
 // Where the reduced gradients of a unit are until they are stepped.
@@ -59,10 +59,10 @@ struct UnitStates {
   Place params_place = Place::device;
   bool params_whole = false;  // kept between uses, not gathered for each
   GradientsKept gradients = GradientsKept::until_stepped;
-  bool sums_locally = false;          // an fp32 sum of this rank's micro-steps is kept, and reduced last
-  std::vector<PiecePlan> pieces;      // of `stepped`, in order
-  std::vector<StepRange> ranges;      // of all trainable parameters
-  std::int64_t first_weight = 0;      // of the unit, among all of the model
+  bool sums_locally = false;      // an fp32 sum of this rank's micro-steps is kept, and reduced last
+  std::vector<PiecePlan> pieces;  // of `stepped`, in order
+  std::vector<StepRange> ranges;  // of all trainable parameters
+  std::int64_t first_weight = 0;  // of the unit, among all of the model
 
   bool params_offloaded() const { return params_place != Place::device; }
   // The piece that holds the state of `range`, which lies in one; nothing where the unit is not trained.
@@ -78,16 +78,14 @@ struct StatePlan {
   // pass when stepping inside it.
   std::vector<PieceId> deferred = {};
   std::vector<std::size_t> deferred_end = {};  // of each unit: what of `deferred` is stepped before the unit's next use
-  std::int64_t cache_bytes = 0;           // of parameters that stay gathered, with CachePolicy::lru
+  std::int64_t cache_bytes = 0;                // of parameters that stay gathered, with CachePolicy::lru
 
   DType gradient_dtype() const { return options.accumulation > 1 ? DType::f32 : options.dtype; }
   bool steps_on_device() const { return options.step_below_on == StepSide::device; }
   bool steps_in_backward() const { return phase == StepPhase::in_backward; }
   bool shards_params() const { return options.stage == 3 || !options.placement.params.on_device(); }
   // Stage 0 steps every weight on every rank, and gathers the other ranks' gradient sums for that.
-  bool steps_whole() const {
-    return options.stage == 0 && options.placement.optimizer.on_device() && !shards_params();
-  }
+  bool steps_whole() const { return options.stage == 0 && options.placement.optimizer.on_device() && !shards_params(); }
   bool gathers_gradients() const { return steps_whole() && !ranks.alone; }
   bool sums_locally() const { return options.reduce == Reduce::last && options.accumulation > 1; }
   bool ops_add_to_sums() const {
@@ -121,8 +119,8 @@ bool host_may_step(const StatePlan& plan, const PieceId& id);
 // have had their share, so that both have work all the time.
 std::vector<SteppedBy> deal_sides(const StatePlan& plan, double host_share);
 
-// What of a piece passes through a buffer on the way to where the piece is stepped, and where in the buffer. Pieces that
-// the host steps in host memory need none.
+// What of a piece passes through a buffer on the way to where the piece is stepped, and where in the buffer. Pieces
+// that the host steps in host memory need none.
 struct SlotParts {
   struct Part {
     std::size_t offset, bytes;  // of the block where the part lives

@@ -25,7 +25,6 @@ class StateSlots {
     friend bool operator==(const Part&, const Part&) = default;
   };
 
-
   StateSlots(LowerTiers& tiers, StepSide side, std::size_t slot_bytes, int count);
   // Waits for what is on its way.
   ~StateSlots();

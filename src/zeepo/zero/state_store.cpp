@@ -35,8 +35,7 @@ void StateStore::allocate(std::size_t u) {
     return static_cast<std::size_t>(extent.elements()) * size_of(dtype);
   };
   if (states.params_offloaded())
-    unit.params_block =
-        lower_->at(states.params_place).allocate(bytes_in(states.own, options.dtype), Kind::params);
+    unit.params_block = lower_->at(states.params_place).allocate(bytes_in(states.own, options.dtype), Kind::params);
   else
     unit.params = zeros(states.params_whole ? states.whole : states.own, options.dtype, Kind::params);
   for (const PiecePlan& piece : states.pieces) {
@@ -44,8 +43,7 @@ void StateStore::allocate(std::size_t u) {
     const std::size_t bytes = piece.layout.bytes(piece.extent.elements());
     if (piece.place == Place::device) {
       memory.device = zeros({0, static_cast<std::int64_t>(bytes / 2)}, DType::i16, Kind::optimizer).tensor;
-      if (piece.keeps_gradients)
-        memory.device_grads = zeros(piece.extent, plan_.gradient_dtype(), Kind::grads).tensor;
+      if (piece.keeps_gradients) memory.device_grads = zeros(piece.extent, plan_.gradient_dtype(), Kind::grads).tensor;
     } else {
       memory.block = lower_->at(piece.place).allocate(bytes, Kind::optimizer);
       if (piece.keeps_gradients)
@@ -103,8 +101,8 @@ std::vector<StateStore::Leaving> StateStore::keep_sum(std::size_t u, const Tenso
     const Tensor part = sum.part(extent.begin - states.own.begin, {extent.elements()});
     if (piece.device_grads.defined()) launch([&](auto& s) { copy(s, part.view(), piece.device_grads.view()); });
     if (!piece.grads_block.defined()) continue;
-    piece.grads_written = lower_->from_device(part.view().data, piece.grads_block, 0, part.view().bytes(),
-                                              names_.about("gradients", u));
+    piece.grads_written =
+        lower_->from_device(part.view().data, piece.grads_block, 0, part.view().bytes(), names_.about("gradients", u));
     leaving.push_back({part, piece.grads_written, states.pieces[i].place});
   }
   return leaving;

@@ -31,9 +31,7 @@ void step_extent(Stream& stream, const StatePlan& plan, const PieceId& id, const
   }
 }
 
-ConstView view_of(const StepControl& control) {
-  return {&control, DType::f32, {sizeof(StepControl) / sizeof(float)}};
-}
+ConstView view_of(const StepControl& control) { return {&control, DType::f32, {sizeof(StepControl) / sizeof(float)}}; }
 
 }  // namespace
 

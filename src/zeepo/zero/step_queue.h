@@ -1,10 +1,10 @@
 // What is to be stepped, when it is ready and when it is due.
 //
 // A piece is ready when its gradients are complete, and the norm too where the step clips. It is due now, where its
-// state is on the device; or deferred: before the next use of its unit, in one order for all deferred pieces (StatePlan),
-// in which states are read ahead and written behind. Inside a backward pass pieces become ready unit by unit and are due
-// at once. Where the device steps offloaded state, the host may step a share of it beside the device. All calls come
-// from the rank's thread; what a step needs goes to other threads by value.
+// state is on the device; or deferred: before the next use of its unit, in one order for all deferred pieces
+// (StatePlan), in which states are read ahead and written behind. Inside a backward pass pieces become ready unit by
+// unit and are due at once. Where the device steps offloaded state, the host may step a share of it beside the device.
+// All calls come from the rank's thread; what a step needs goes to other threads by value.
 #pragma once
 
 #include <cstdint>

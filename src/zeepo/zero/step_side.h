@@ -10,15 +10,15 @@ namespace zeepo {
 enum class StepSide { host, device };
 
 // When shards are stepped: after the last backward pass of a step, when the norm of all gradients is known; or inside
-// the backward pass, each shard as soon as its gradients are reduced, which then need not be kept. Inside nothing can be
-// clipped or scaled. Stage 0 on several ranks keeps its gradients until all ranks have gathered them, and cannot step
-// inside.
+// the backward pass, each shard as soon as its gradients are reduced, which then need not be kept. Inside nothing can
+// be clipped or scaled. Stage 0 on several ranks keeps its gradients until all ranks have gathered them, and cannot
+// step inside.
 enum class StepPhase { after_backward, in_backward };
 
 // In which order the gradients of a step's micro-batches are summed. global: one after another by global number,
 // micro-step first, then rank, in fp32, and the finished sum rounded once to the training dtype: the same bits on any
-// number of ranks. local: the matrix products of a rank alone add to the fp32 sum themselves: faster, other rounding; on
-// several ranks it is the global order.
+// number of ranks. local: the matrix products of a rank alone add to the fp32 sum themselves: faster, other rounding;
+// on several ranks it is the global order.
 enum class SumOrder { global, local };
 
 // Who steps one piece of state, and when: at once, as soon as the step may be taken; or deferred, ahead of the next use

@@ -96,9 +96,8 @@ void WeightStream::publish(std::size_t u) {
   const UnitStates& states = plan_.units[u];
   if (!states.params_whole || states.stepped == states.whole || !states.trained) return;
   units_[u].here = false;
-  units_[u].gathering =
-      collectives_.all_gather(store_.params(u).of(states.own).view(), store_.params(u).tensor.view(),
-                              names_.label("stepped parameters", u), store_.unit(u).params_written);
+  units_[u].gathering = collectives_.all_gather(store_.params(u).of(states.own).view(), store_.params(u).tensor.view(),
+                                                names_.label("stepped parameters", u), store_.unit(u).params_written);
 }
 
 void WeightStream::release(std::size_t u) {

@@ -2,8 +2,8 @@
 //
 // A pass says which units each visit wants now and ahead (schedule/pass_planner.h); the engine fetches these in order,
 // steps them before, and awaits what is wanted now. A fetch brings an offloaded shard up and all-gathers the ranks'
-// shards; units kept whole are gathered anew only when they were stepped. Calls come from the rank's thread, the same on
-// every rank.
+// shards; units kept whole are gathered anew only when they were stepped. Calls come from the rank's thread, the same
+// on every rank.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// With CudaStream::BatchInvariant::yes a row of a result has the same bits whatever other rows there are.
+// With BatchInvariant::yes a row of a result has the same bits whatever other rows there are.
 #include "tests/kernels/cuda/cuda_checks.h"
 #include "zeepo/kernels/attention.h"
 #include "zeepo/kernels/matmul.h"
@@ -8,8 +8,8 @@ namespace {
 
 class CudaCompany : public ::testing::Test {
  protected:
-  CudaCompany() { gpu().set_batch_invariant(CudaStream::BatchInvariant::yes); }
-  ~CudaCompany() override { gpu().set_batch_invariant(CudaStream::BatchInvariant::no); }
+  CudaCompany() { gpu().set_batch_invariant(BatchInvariant::yes); }
+  ~CudaCompany() override { gpu().set_batch_invariant(BatchInvariant::no); }
 };
 
 View rows_of(View x, std::int64_t begin, std::int64_t rows) {

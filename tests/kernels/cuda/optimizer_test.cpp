@@ -259,7 +259,8 @@ TEST(CudaGradientNorm, HasTheBitsOfTheCpu) {
         const std::int64_t begin = shift * 3 * kNormLeaf;  // in the unit
         std::vector<std::int32_t> starts, entries;
         for_norm_nodes(begin, n, [&](std::int64_t block, std::uint32_t, int level) {
-          if (static_cast<std::int64_t>(starts.size()) <= block) starts.push_back(static_cast<std::int32_t>(entries.size() / 2));
+          if (static_cast<std::int64_t>(starts.size()) <= block)
+            starts.push_back(static_cast<std::int32_t>(entries.size() / 2));
           entries.push_back(static_cast<std::int32_t>(entries.size() / 2));
           entries.push_back(level);
         });

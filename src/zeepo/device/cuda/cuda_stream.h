@@ -33,9 +33,7 @@ class CudaStream final : public Stream {
   // Made when they are first asked for.
   Uploads& uploads();
 
-  // With `yes` a row of a product or of attention has the same bits whatever other rows there are: kernels are chosen
-  // by everything but the number of rows. Otherwise the fastest for that number.
-  enum class BatchInvariant : bool { no, yes };
+  // See device/devices.h.
   void set_batch_invariant(BatchInvariant wanted) { batch_invariant_ = wanted; }
   bool batch_invariant() const { return batch_invariant_ == BatchInvariant::yes; }
 

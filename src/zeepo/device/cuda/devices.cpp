@@ -19,7 +19,11 @@ int cuda_devices() {
   return devices;
 }
 
-std::unique_ptr<Stream> make_cuda_stream(int device) { return std::make_unique<CudaStream>(device); }
+std::unique_ptr<Stream> make_cuda_stream(int device, BatchInvariant batch_invariant) {
+  auto stream = std::make_unique<CudaStream>(device);
+  stream->set_batch_invariant(batch_invariant);
+  return stream;
+}
 
 DeviceMemory cuda_memory(int device) {
   cudaDeviceProp properties{};

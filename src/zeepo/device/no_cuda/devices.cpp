@@ -12,7 +12,7 @@ namespace {
 }  // namespace
 
 int cuda_devices() { return 0; }
-std::unique_ptr<Stream> make_cuda_stream(int) { refuse(); }
+std::unique_ptr<Stream> make_cuda_stream(int, BatchInvariant) { refuse(); }
 DeviceMemory cuda_memory(int) { refuse(); }
 
 }  // namespace zeepo

@@ -1,4 +1,5 @@
-// Vectors of fp32 from and to memory of any float type, and the step of a product of matrices. Included once for each Highway target.
+// Vectors of fp32 from and to memory of any float type, and the step of a product of matrices. Included once for each
+// Highway target.
 #if defined(ZEEPO_KERNELS_CPU_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ZEEPO_KERNELS_CPU_LOAD_INL_H_
 #undef ZEEPO_KERNELS_CPU_LOAD_INL_H_

@@ -9,8 +9,8 @@ namespace {
 
 using namespace cuda;
 
-// The order of kernels/cpu/gradient_norm.cpp. A block of threads has a block of the norm; a warp sums a leaf: lane l has
-// chains l and l + 32.
+// The order of kernels/cpu/gradient_norm.cpp. A block of threads has a block of the norm; a warp sums a leaf: lane l
+// has chains l and l + 32.
 constexpr int kWarp = 32, kThreads = 256, kWarps = kThreads / kWarp, kLeavesAtOnce = 8;
 constexpr int kTreeSize = 2 * kNormLeaves;  // all levels of the tree one after another
 
