@@ -193,7 +193,8 @@ TEST(OptionTable, TextsThatMakeNoSenseAreNamed) {
                                                                   {"fp16.hysteresis", "0"}}) {
     TrainOptions options;
     EXPECT_THROW(assign(options, name, text), UsageError) << name << " " << text;
-    EXPECT_TRUE(names(error_text([&] { assign(options, name, text); }), "train: ", name)) << text;
+    const std::string error = error_text([&options, option = name, value = text] { assign(options, option, value); });
+    EXPECT_TRUE(names(error, "train: ", name)) << text;
   }
   TrainOptions options;
   for (const TrainOption& option : option_table())
