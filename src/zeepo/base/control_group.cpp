@@ -87,6 +87,7 @@ std::optional<MemoryGroup> read_group(const fs::path& directory, const Version& 
 
 std::optional<std::int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
+  if (!file.is_open()) return {};
   std::string text;
   std::int64_t value = 0;
   if (!(file >> text) || std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{}) return {};
@@ -95,6 +96,7 @@ std::optional<std::int64_t> number_in(const fs::path& path) {
 
 std::optional<std::int64_t> number_after(const fs::path& path, const std::string& key) {
   std::ifstream file(path);
+  if (!file.is_open()) return {};
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with(key)) continue;
     std::int64_t value = 0;

@@ -1,13 +1,10 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
@@ -23,8 +20,6 @@
 
 namespace zeepo::cli {
 namespace {
-
-constexpr int kUsageExit = 2;  // as main's for a UsageError
 
 struct Options {
   std::filesystem::path model;
@@ -96,18 +91,13 @@ void plan_memory(LanguageModel& model, const Options& options, DType dtype, cons
         format_size(bytes), describe(session.memory().peak()), format_size(budget_bytes));
 }
 
-// Every rank would run the whole model and print. Rank 0 tells, once; the others leave it the time for that, because a
-// launcher ends the job with the first rank that fails.
+// Every rank would run the whole model and print.
 void refuse_ranks(const Launch& launch) {
-  if (launch.size == 1) return;
-  if (launch.rank > 0) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    std::_Exit(kUsageExit);
-  }
-  throw UsageError(
-      "generate: started as {} ranks, and it runs on one; start it without mpirun or srun, or with one rank "
-      "(mpirun -n 1)",
-      launch.size);
+  if (launch.size > 1)
+    throw UsageError(
+        "generate: started as {} ranks, and it runs on one; start it without mpirun or srun, or with one rank "
+        "(mpirun -n 1)",
+        launch.size);
 }
 
 void run(Options options) {
