@@ -24,7 +24,9 @@ std::int64_t free_in_files(const TrainOptions& options, int ranks_on_node) {
     if (code) throw Error("train: --nvme-path {}: cannot tell how much is free: {}", path.string(), code.message());
     least = std::min(least, static_cast<std::int64_t>(space.available));
   }
-  return least / ranks_on_node * static_cast<std::int64_t>(options.nvme_paths.size());
+  // Striped evenly; directories of one file system share its room.
+  const std::int64_t striped = least * static_cast<std::int64_t>(options.nvme_paths.size());
+  return std::min(striped, free_disk_bytes(options.nvme_paths)) / ranks_on_node;
 }
 
 // Of a GPU that other ranks may share: what was free before any rank took some.
