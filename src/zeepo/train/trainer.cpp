@@ -89,7 +89,7 @@ void Trainer::check_ranks() const {
   for (auto& value : agreed_values(options_)) values.push_back(std::move(value));
   // Which --memory host= bounds beside sub_group_size, and which collectives depend on.
   values.emplace_back("the elements of a piece of optimizer state (--memory host=)",
-                      fmt::format("{}", engine_options().piece_elements));
+                      fmt::format("{}", engine_options(setup_).piece_elements));
   check_agreement(communicator_, values);
 }
 

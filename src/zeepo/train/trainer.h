@@ -25,8 +25,6 @@ class Trainer {
   void run();
 
  private:
-  EngineOptions engine_options() const { return zeepo::engine_options(setup_); }
-  Arrangement arrangement() const { return setup_.arrangement(); }
   void check_ranks() const;
 
   RunSetup setup_;
