@@ -107,7 +107,7 @@ class Fio {
         run(fmt::format("GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --mem=malloc --name=peer --filename='{}' --size={} "
                         "--bs={} --iodepth={} --ioengine=io_uring --fixedbufs=1 "
                         "--direct=1 --rw={} --output-format=json",
-                        file_.string(), kFileBytes, kOptions.piece_bytes, kOptions.depth, pattern));
+                        file_.string(), kFileBytes, kOptions.call_bytes, kOptions.depth, pattern));
     const auto job = nlohmann::json::parse(output.substr(output.find('{'))).at("jobs").at(0);
     // Bytes over the time from first to last; the two bandwidths of fio are over the same time.
     const double bytes = job.at("read").at("io_bytes").get<double>() + job.at("write").at("io_bytes").get<double>();

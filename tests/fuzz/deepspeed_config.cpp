@@ -16,7 +16,7 @@ bool in_range(const zeepo::TrainOptions& options) {
   const auto& scale = options.loss_scale;
   return scale.initial > 0 && scale.least > 0 && scale.patience > 0 && scale.hysteresis > 0 &&
          options.prefetch_bytes >= 0 && options.piece_elements >= 0 && options.print_every > 0 &&
-         options.io.piece_bytes % zeepo::kDirectAlignment == 0 && options.io.depth > 0 &&
+         options.io.call_bytes % zeepo::kDirectAlignment == 0 && options.io.depth > 0 &&
          zeepo::learning_rate(options.schedule, 3, 10) >= 0;
 }
 

@@ -50,7 +50,7 @@ class IoEngineTest : public EachEngine {
 INSTANTIATE_TEST_SUITE_P(Engines, IoEngineTest, testing::Values(IoBackend::uring, IoBackend::threads), engine_name);
 
 TEST_P(IoEngineTest, MovesAnySizeAtAnyOffset) {
-  const auto io = engine({.depth = 2, .piece_bytes = 4096});
+  const auto io = engine({.depth = 2, .call_bytes = 4096});
   for (const std::size_t bytes : {1, 4095, 4096, 4097, 100'000}) {
     const auto written = std::move(AlignedBytes(bytes).fill(bytes));
     AlignedBytes read(bytes);
@@ -78,7 +78,7 @@ TEST_P(IoEngineTest, SeveralTransfersHaveOneCompletion) {
 }
 
 TEST_P(IoEngineTest, TakesWorkFromManyThreadsAtOnce) {
-  const auto io = engine({.depth = 8, .piece_bytes = 8192});
+  const auto io = engine({.depth = 8, .call_bytes = 8192});
   constexpr int kThreads = 4;
   constexpr std::size_t kBytes = 50'000;
   std::vector<std::thread> threads;
@@ -118,7 +118,7 @@ TEST_P(IoEngineTest, WorkOutlivesTheThreadThatSubmittedIt) {
 }
 
 TEST_P(IoEngineTest, ADroppedCompletionHasBeenWaitedFor) {
-  const auto io = engine({.depth = 1, .piece_bytes = 4096});
+  const auto io = engine({.depth = 1, .call_bytes = 4096});
   const auto written = std::move(AlignedBytes(300'000).fill(4));
   { const auto dropped = io->write(file_, 0, written.span()); }
   AlignedBytes read(300'000);
@@ -142,7 +142,7 @@ TEST_P(IoEngineTest, ErrorsNameFileOffsetSizeAndCause) {
 }
 
 TEST_P(IoEngineTest, RegisteredMemoryGivesTheSameBytes) {
-  const auto io = engine({.piece_bytes = 8192});
+  const auto io = engine({.call_bytes = 8192});
   AlignedBytes arena(100'000);
   io->register_memory(arena.span().subspan(10'000, 50'000));
   const auto written = std::move(AlignedBytes(60'000).fill(6));
@@ -157,7 +157,7 @@ TEST_P(IoEngineTest, RegisteredMemoryGivesTheSameBytes) {
 }
 
 TEST_P(IoEngineTest, SeveralRangesMayBeRegistered) {
-  const auto io = engine({.piece_bytes = 8192});
+  const auto io = engine({.call_bytes = 8192});
   AlignedBytes arena(100'000);
   const std::vector<std::span<std::byte>> ranges{arena.span().subspan(60'000, 20'000), arena.span().first(20'000),
                                                  arena.span().subspan(20'000, 10'000)};
@@ -190,7 +190,7 @@ TEST_P(IoEngineTest, AskedAgainForeverItGivesUp) {
 TEST(MakeIoEngine, RefusesOptionsOutOfRange) {
   EXPECT_EQ(error_text([] { make_io_engine({.depth = 0}); }), "I/O engine: depth 0: must be from 1 to 4096");
   EXPECT_EQ(error_text([] { make_io_engine({.threads = -1}); }), "I/O engine: threads -1: must be from 1 to 256");
-  EXPECT_TRUE(names(error_text([] { make_io_engine({.piece_bytes = 5000}); }), "multiple of 4096"));
+  EXPECT_TRUE(names(error_text([] { make_io_engine({.call_bytes = 5000}); }), "multiple of 4096"));
 }
 
 TEST(MakeIoEngine, NamesTheEngine) {

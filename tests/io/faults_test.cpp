@@ -14,7 +14,7 @@ class Faults : public EachEngine {
   // Writes, reads back, writes other bytes over it, reads back. Throws what went wrong; fails on wrong bytes.
   static void move_bytes(FaultAt& faults, const std::vector<std::filesystem::path>& directories) {
     static const auto a = std::move(AlignedBytes(kPage).fill(1)), b = std::move(AlignedBytes(kPage).fill(2));
-    const auto io = engine({.depth = 4, .piece_bytes = static_cast<std::size_t>(kPage) / 2, .faults = &faults});
+    const auto io = engine({.depth = 4, .call_bytes = static_cast<std::size_t>(kPage) / 2, .faults = &faults});
     SwapFile swap(*io, directories, 5 * kPage);
     AlignedBytes x(kPage), y(kPage);
     const auto there_and_back = [&](std::int64_t first, std::int64_t second) {

@@ -257,7 +257,7 @@ TEST(DeepSpeedConfig, SizesInElementsBecomeBytesOfTheDtype) {
 
 TEST(DeepSpeedConfig, Aio) {
   const auto options = laid(R"({"aio": {"block_size": 262144, "queue_depth": 32}})");
-  EXPECT_EQ(options.io.piece_bytes, 262144u);
+  EXPECT_EQ(options.io.call_bytes, 262144u);
   EXPECT_EQ(options.io.depth, 32);
   EXPECT_TRUE(names(fault(R"({"aio": {"block_size": 5000}})"), "aio.block_size", "5000", "multiple of 4096"));
 }

@@ -12,9 +12,9 @@ void check(const IoOptions& options) {
   };
   in_range("depth", options.depth, 4096);
   in_range("threads", options.threads, 256);
-  in_range("piece_bytes", static_cast<std::int64_t>(options.piece_bytes), std::int64_t{1} << 30);
-  if (options.piece_bytes % kDirectAlignment != 0)
-    throw Error("I/O engine: piece_bytes {}: must be a multiple of {}", options.piece_bytes, kDirectAlignment);
+  in_range("call_bytes", static_cast<std::int64_t>(options.call_bytes), std::int64_t{1} << 30);
+  if (options.call_bytes % kDirectAlignment != 0)
+    throw Error("I/O engine: call_bytes {}: must be a multiple of {}", options.call_bytes, kDirectAlignment);
 }
 
 }  // namespace

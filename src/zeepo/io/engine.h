@@ -1,6 +1,6 @@
 // Asynchronous reads and writes of files: many in flight at once, from any thread.
 //
-// submit() hands transfers over and returns at once. They are cut into pieces, which are in flight together in no
+// submit() hands transfers over and returns at once. They are cut into calls, which are in flight together in no
 // particular order; a short one is resumed, and every result is read. Two engines do this: uring/ and threads/. The
 // engine must outlive its completions.
 #pragma once
@@ -60,10 +60,10 @@ enum class IoBackend { automatic, uring, threads };
 
 struct IoOptions {
   IoBackend backend = IoBackend::automatic;
-  int depth = 64;                      // pieces in flight with io_uring
-  int threads = 16;                    // pieces in flight with threads
-  std::size_t piece_bytes = 1U << 20;  // a multiple of kDirectAlignment
-  IoFaults* faults = nullptr;          // for tests; must outlive the engine
+  int depth = 64;                     // calls in flight with io_uring
+  int threads = 16;                   // calls in flight with threads
+  std::size_t call_bytes = 1U << 20;  // a multiple of kDirectAlignment
+  IoFaults* faults = nullptr;         // for tests; must outlive the engine
 };
 
 // io_uring where this build has it and the kernel allows it, else threads. Throws Error for options out of range, or

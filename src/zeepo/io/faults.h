@@ -7,7 +7,7 @@
 
 namespace zeepo {
 
-// One request to the kernel: a piece of a transfer, or what is left of it.
+// One request to the kernel: a part of a transfer, or what is left of it.
 struct IoCall {
   IoDirection direction = IoDirection::read;
   const IoFile* file = nullptr;

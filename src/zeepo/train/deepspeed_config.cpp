@@ -173,7 +173,7 @@ void read_aio(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   auto aio = top.block("aio");
   if (!aio) return;
   take_all(*aio, config);
-  if (taken(config).io.piece_bytes % kDirectAlignment != 0)
+  if (taken(config).io.call_bytes % kDirectAlignment != 0)
     aio->refuse("block_size", fmt::format("must be a multiple of {}", kDirectAlignment));
   aio->unused_numbers({"thread_count", "intra_op_parallelism"});
   aio->unused_flags({"single_submit", "overlap_events", "use_gds"});

@@ -84,11 +84,11 @@ void add_file_options(std::vector<TrainOption>& table) {
              .effect = Effect::execution,
              .ranks = Ranks::may_differ,
              .deepspeed = {"aio.block_size"}},
-            [](auto& o) -> auto& { return o.io.piece_bytes; }, {.least = kDirectAlignment, .most = kMostBytes});
+            [](auto& o) -> auto& { return o.io.call_bytes; }, {.least = kDirectAlignment, .most = kMostBytes});
   block_size.check = [in_range = block_size.check](const TrainOptions& o) {
     in_range(o);
-    if (o.io.piece_bytes % kDirectAlignment != 0)
-      throw UsageError("train: aio.block_size {}: must be a multiple of {}", o.io.piece_bytes, kDirectAlignment);
+    if (o.io.call_bytes % kDirectAlignment != 0)
+      throw UsageError("train: aio.block_size {}: must be a multiple of {}", o.io.call_bytes, kDirectAlignment);
   };
   table.push_back(block_size);
   table.push_back(whole({.name = "aio.queue_depth",

@@ -1,11 +1,11 @@
-// The engine's collectives, beside the compute: jobs on one thread, in the order they were given, the same on every
-// rank.
+// The engine's collectives, overlapped with the compute: one thread runs them in the order of the calls, which is the
+// same on every rank.
 //
-// Nothing is sent in a dry pass or by a rank alone. What a job works on must live until its Collecting has been waited
-// for, on the compute thread: so memory comes and goes at the same places of every pass. A job starts when the compute
-// stream has come as far as when it was given; the stream goes on, after the wait, when the job is done. Where NCCL
-// carries it the host itself waits only until it is queued, and a gather may overtake a reduction: what needs the
-// result of another is given after the wait for it.
+// Nothing is sent in a dry pass or by a rank alone. The tensors of a collective must live until the compute thread has
+// waited for its Collecting: so every pass allocates and frees at the same places. A collective starts when the compute
+// stream has reached the point of the call; after the wait, the compute stream continues when the collective is done.
+// With NCCL the wait blocks the host only until the collective is queued, and an all-gather may overtake a reduction:
+// a collective that needs the result of another is started after the wait for that one.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace zeepo {
 
-// A collective on its way: when it has been given to what carries it, and where that has done it.
+// A collective under way: `given` is done when the collective is queued, `done` is the point at which it has ended.
 struct Collecting {
   Completion given;
   std::shared_ptr<Point> done;
@@ -30,27 +30,27 @@ struct Collecting {
 
 class Collectives {
  public:
-  enum class Overlap : bool { no, yes };  // no: each call is done when it returns
+  enum class Overlap : bool { no, yes };  // no: each call returns when its collective is done
 
-  // On memory of the current Device. Ranks that meet in host memory take some of it, where the device's is another.
+  // Collectives on memory of the current Device. Where GPU memory is sent through host memory, staging is allocated.
   Collectives(Communicator& communicator, Overlap overlap);
 
   int rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
   bool alone() const { return communicator_.alone(); }
 
-  // Both start when `after` is done.
+  // All-gather and reduce-scatter start when `after` is done.
   [[nodiscard]] Collecting all_gather(ConstView shard, View full, const Label& label,
                                       std::vector<Completion> after = {});
   [[nodiscard]] Collecting reduce_scatter(ConstView full, View scratch, View shard, const Label& label,
                                           const SumInto& how = {}, std::vector<Completion> after = {});
-  // These wait.
+  // Blocking.
   void all_reduce(View x, const Label& label);
   void broadcast(View x, int root, const Label& label);
 
-  // Waits for a collective, counting the time as stalled.
+  // Waits for a collective and counts the time as stall.
   void wait(Collecting& collecting);
-  // After the compute stream has been waited for: throws Error when something that it waited for has failed since.
+  // Called after the compute stream was synchronized: throws Error when a collective that the stream waited for failed.
   void check() const;
   double stalled_seconds() const { return stalled_seconds_; }
   const CommBytes& sent() const { return sent_; }
@@ -66,7 +66,7 @@ class Collectives {
   Block staging_;
   std::unique_ptr<DeviceCommunicator> through_host_;
   DeviceCommunicator* ranks_ = nullptr;  // null: nothing is sent
-  std::unique_ptr<Worker> worker_;       // last: its jobs use what stands above
+  std::unique_ptr<Worker> worker_;       // the last member: its jobs use the members above
 };
 
 }  // namespace zeepo

@@ -30,7 +30,7 @@ HostStepper::~HostStepper() {
   }
 }
 
-HostStepper::Done HostStepper::run(Piece piece) {
+HostStepper::Done HostStepper::run(Job job) {
   Stream& host = tiers_.host_stream();
   if (host.dry()) return {};
   if (!worker_) {
@@ -40,26 +40,26 @@ HostStepper::Done HostStepper::run(Piece piece) {
   }
   Slot& slot = slots_[next_++ % slots_.size()];
   std::byte* memory = slot.memory.data();
-  const View grads{memory, piece.grads.dtype, piece.grads.shape};
-  View param = piece.param;
+  const View grads{memory, job.grads.dtype, job.grads.shape};
+  View param = job.param;
   if (param) param.data = memory + Arena::aligned(grads.bytes(), kAlignment);
 
-  piece.after.push_back(
-      tiers_.download_out_of_band(piece.grads.data, memory, grads.bytes(), piece.gradients, {std::move(slot.free)}));
+  job.after.push_back(
+      tiers_.download_out_of_band(job.grads.data, memory, grads.bytes(), job.gradients, {std::move(slot.free)}));
   if (param)
-    piece.after.push_back(tiers_.download_out_of_band(piece.param.data, static_cast<std::byte*>(param.data),
-                                                      param.bytes(), piece.parameters, {}));
+    job.after.push_back(tiers_.download_out_of_band(job.param.data, static_cast<std::byte*>(param.data), param.bytes(),
+                                                    job.parameters, {}));
   Done done;
-  done.stepped = worker_->run(
-      [=, this, after = std::move(piece.after), step = std::move(piece.step), about = piece.state]() mutable {
+  done.stepped =
+      worker_->run([=, this, after = std::move(job.after), step = std::move(job.step), about = job.state]() mutable {
         for (auto& earlier : after) earlier.wait();
         const Span span(timeline_, TimelineRow::host_step, "step", about);
         step(*stream_, grads, param);
       });
   done.weights = done.stepped;
   if (param)
-    done.weights = tiers_.upload_out_of_band(static_cast<const std::byte*>(param.data), piece.param.data, param.bytes(),
-                                             piece.parameters, {done.stepped});
+    done.weights = tiers_.upload_out_of_band(static_cast<const std::byte*>(param.data), job.param.data, param.bytes(),
+                                             job.parameters, {done.stepped});
   slot.free = done.weights;
   return done;
 }

@@ -1,8 +1,8 @@
-// Buffers that states pass through in a fixed order, again and again, on their way to where they are stepped: in host
-// memory from files, in device memory from either. Read ahead, used, written behind.
+// A ring of buffers through which optimizer states pass on their way to who steps them: buffers in host memory for
+// states in files, buffers in device memory for states in files or host memory. Read ahead, used, written back.
 //
-// The order is that of numbers 0, 1, 2, ...; number n uses buffer n modulo their count. Nothing here waits for a disk
-// but use(). All calls come from the rank's thread.
+// Uses are numbered 0, 1, 2, ...; use n has buffer n modulo the number of buffers. Only use() waits for a transfer. All
+// calls come from the rank's thread.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace zeepo {
 
 class StateSlots {
  public:
-  // [offset, offset + bytes) of a block, which is at byte `at` of the buffer.
+  // Bytes [offset, offset + bytes) of a block, copied to byte `at` of the buffer.
   struct Part {
     const Block* block;
     std::size_t offset, bytes, at;
@@ -26,31 +26,31 @@ class StateSlots {
   };
 
   StateSlots(LowerTiers& tiers, StepSide side, std::size_t slot_bytes, int count);
-  // Waits for what is on its way.
+  // Waits for all transfers.
   ~StateSlots();
 
   std::size_t slot_bytes() const { return slots_[0].memory.bytes(); }
-  // How many of them may hold something at once: 1 at least, all of them at most.
+  // How many buffers may be filled at the same time: at least 1, at most all.
   void set_reach(int count) { reach_ = std::clamp<std::int64_t>(count, 1, static_cast<std::int64_t>(slots_.size())); }
   std::vector<const Block*> buffers() const;
-  // Whether number n has, or could have, a buffer before number `used` is done with.
+  // Whether use n may have a buffer while use number `used` still has one.
   bool in_reach(std::int64_t n, std::int64_t used) const { return n < used + reach_; }
-  // Starts reading into the buffer of number n, once what is in it has been written and `after` is done.
+  // Starts reading into the buffer of use n, once the buffer's earlier contents are written and `after` is done.
   void read(std::int64_t n, const Part& part, const Completion& after);
-  // The buffer, when all that was asked for is in it. Null in a dry pass.
+  // Waits for the reads of use n and returns its buffer. Null in a dry pass.
   std::byte* use(std::int64_t n);
-  // Starts writing what is in it.
+  // Starts writing a part of the buffer back to its block.
   [[nodiscard]] Completion write(std::int64_t n, const Part& part);
-  // The buffer is read from by something else too until this is done.
+  // Keeps the buffer from its next use until `until` is done: something else still reads it.
   void hold(std::int64_t n, Completion until);
-  // Waits until nothing is on its way: the buffers are free for any use.
+  // Waits for all transfers: the buffers are free for any use.
   void drain();
 
  private:
   struct Slot {
     Block memory;
     Completion reading;
-    Place from = Place::host;  // where what is read lives
+    Place from = Place::host;  // of the blocks that are read
     std::vector<Completion> leaving;
   };
   Slot& slot(std::int64_t n) { return slots_[static_cast<std::size_t>(n) % slots_.size()]; }

@@ -39,13 +39,13 @@ void ThreadsEngine::register_ranges(std::span<const std::span<std::byte>>) {
 }
 
 IoCompletion ThreadsEngine::submit(IoDirection direction, std::span<const IoTransfer> transfers) {
-  const auto pieces = cut_into_pieces(direction, transfers, options_.piece_bytes);
-  auto completion = completion_of(pieces);
+  const auto calls = cut_into_calls(direction, transfers, options_.call_bytes);
+  auto completion = completion_of(calls);
   {
     const std::lock_guard lock(mutex_);
-    queue(pieces, pieces_);
+    queue(calls, calls_);
   }
-  if (pieces.size() == 1)
+  if (calls.size() == 1)
     changed_.notify_one();
   else
     changed_.notify_all();
@@ -64,17 +64,17 @@ int ThreadsEngine::call(const IoCall& call) const {
 void ThreadsEngine::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !pieces_.empty(); });
-    if (pieces_.empty()) return;
-    Piece piece = std::move(pieces_.front());
-    pieces_.pop_front();
+    changed_.wait(lock, [this] { return stopping_ || !calls_.empty(); });
+    if (calls_.empty()) return;
+    PendingCall pending = std::move(calls_.front());
+    calls_.pop_front();
     lock.unlock();
-    if (piece.submission->failed())
-      piece.submission->finish_piece();
+    if (pending.submission->failed())
+      pending.submission->finish_call();
     else
-      while (advance(piece, call(piece.call))) {
+      while (advance(pending, call(pending.call))) {
       }
-    piece = {};
+    pending = {};
     lock.lock();
   }
 }

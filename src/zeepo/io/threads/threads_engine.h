@@ -1,6 +1,6 @@
-// The engine that works everywhere: each piece is one pread or pwrite of a thread.
+// The engine that works everywhere: each call is one pread or pwrite of a thread.
 //
-// As many pieces are in flight as there are threads. The destructor waits for all of them.
+// As many calls are in flight as there are threads. The destructor waits for all of them.
 #pragma once
 
 #include <condition_variable>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "zeepo/io/piece.h"
+#include "zeepo/io/pending_call.h"
 
 namespace zeepo {
 
@@ -34,7 +34,7 @@ class ThreadsEngine final : public IoEngine {
   const std::string why_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Piece> pieces_;
+  std::deque<PendingCall> calls_;
   bool registered_ = false;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

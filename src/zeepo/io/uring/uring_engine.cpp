@@ -96,12 +96,12 @@ int UringEngine::part_of(const std::byte* data, std::size_t bytes) const {
 }
 
 IoCompletion UringEngine::submit(IoDirection direction, std::span<const IoTransfer> transfers) {
-  const auto pieces = cut_into_pieces(direction, transfers, options_.piece_bytes);
-  auto completion = completion_of(pieces);
-  if (pieces.empty()) return completion;
+  const auto calls = cut_into_calls(direction, transfers, options_.call_bytes);
+  auto completion = completion_of(calls);
+  if (calls.empty()) return completion;
   {
     const std::lock_guard lock(mutex_);
-    queue(pieces, new_);
+    queue(calls, new_);
   }
   wake();
   return completion;
@@ -126,15 +126,15 @@ void UringEngine::work() {
     reap();
     more = take_new();
     while (!waiting_.empty() && !free_.empty() && broken_.empty()) {
-      Piece piece = std::move(waiting_.front());
+      PendingCall pending = std::move(waiting_.front());
       waiting_.pop_front();
-      if (piece.submission->failed()) {
-        piece.submission->finish_piece();
+      if (pending.submission->failed()) {
+        pending.submission->finish_call();
         continue;
       }
       const Slot slot = free_.back();
       free_.pop_back();
-      slots_[slot] = std::move(piece);
+      slots_[slot] = std::move(pending);
       prepare(slot);
     }
     submit_prepared();
@@ -143,7 +143,7 @@ void UringEngine::work() {
 
 bool UringEngine::take_new() {
   const std::lock_guard lock(mutex_);
-  for (Piece& piece : new_) waiting_.push_back(std::move(piece));
+  for (PendingCall& pending : new_) waiting_.push_back(std::move(pending));
   new_.clear();
   fixed_ = registered_;
   return !stopping_;
@@ -156,14 +156,14 @@ void UringEngine::reap() {
     int result = entry->res;
     ::io_uring_cqe_seen(&ring_, entry);
     --in_flight_;
-    Piece& piece = slots_[slot];
-    if (options_.faults) result = options_.faults->answer(piece.call, result);
-    const bool unfinished = advance(piece, result);
+    PendingCall& pending = slots_[slot];
+    if (options_.faults) result = options_.faults->answer(pending.call, result);
+    const bool unfinished = advance(pending, result);
     if (unfinished && broken_.empty()) {
       prepare(slot);
     } else {
-      if (unfinished) fail(piece, broken_);
-      piece = {};
+      if (unfinished) fail(pending, broken_);
+      pending = {};
       free_.push_back(slot);
     }
   }
@@ -215,7 +215,7 @@ void UringEngine::give_up(int cause) {
     slots_[slot] = {};
   }
   prepared_.clear();
-  for (const Piece& piece : waiting_) fail(piece, broken_);
+  for (const PendingCall& pending : waiting_) fail(pending, broken_);
   waiting_.clear();
 }
 

@@ -2,7 +2,7 @@
 //
 // One thread owns the ring: it alone submits, because the kernel cancels what a thread has in flight when that thread
 // ends, and so that the compute thread does not pay for it. It sleeps on one event, which the kernel counts up at each
-// completion and submit() at each new piece. The destructor waits for everything in flight.
+// completion and submit() at each new call. The destructor waits for everything in flight.
 #pragma once
 
 #include <liburing.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "zeepo/io/piece.h"
+#include "zeepo/io/pending_call.h"
 
 namespace zeepo {
 
@@ -47,7 +47,7 @@ class UringEngine final : public IoEngine {
   io_uring ring_{};
 
   mutable std::mutex mutex_;
-  std::deque<Piece> new_;
+  std::deque<PendingCall> new_;
   // Registered memory in parts that the kernel takes, by address; null: none.
   using Parts = std::vector<iovec>;
   std::shared_ptr<const Parts> registered_;
@@ -56,8 +56,8 @@ class UringEngine final : public IoEngine {
   bool stopping_ = false;
 
   // Of the engine's thread alone.
-  std::deque<Piece> waiting_;  // for a free slot
-  std::vector<Piece> slots_;   // one for each piece that the ring may hold
+  std::deque<PendingCall> waiting_;  // for a free slot
+  std::vector<PendingCall> slots_;   // one for each call that the ring may hold
   std::vector<Slot> free_;
   std::deque<Slot> prepared_;           // in the ring, in this order, not yet taken by the kernel
   std::shared_ptr<const Parts> fixed_;  // registered_, as of the last take_new

@@ -40,10 +40,10 @@ HWY_INLINE RowSum row_sum(const T* x, std::int64_t n) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
-  constexpr std::int64_t kPiece = 4096;
+  constexpr std::int64_t kChunk = 4096;
   RowSum row{kLowest, 0};
-  for (std::int64_t begin = 0; begin < n; begin += kPiece) {
-    const std::int64_t end = std::min(n, begin + kPiece);
+  for (std::int64_t begin = 0; begin < n; begin += kChunk) {
+    const std::int64_t end = std::min(n, begin + kChunk);
     const float max = std::max(row.max, max_of(x + begin, end - begin));
     // Nothing but −inf so far (their sum is 0), or NaN, which max_of passes over: exp(x − 0) is right for both.
     const auto shift = hn::Set(d, max == kLowest ? 0.0f : max);
