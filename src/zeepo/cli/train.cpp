@@ -4,7 +4,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/usage_fault.h"
-#include "zeepo/comm/gpu_place.h"
+#include "zeepo/comm/carrier.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/comm/throttled/throttled_communicator.h"
 #include "zeepo/train/given_options.h"
@@ -49,17 +49,9 @@ TrainOptions options_of(const CLI::App& command, const std::filesystem::path& co
 
 // Null: not wanted, and GPU memory passes through the host's.
 std::unique_ptr<Communicator> nccl_over(Communicator& ranks, const TrainOptions& options) {
-  if (options.backend != Backend::cuda || options.comm == CommBackend::mpi) return nullptr;
+  if (options.backend != Backend::cuda || !may_use_nccl(ranks, options.comm)) return nullptr;
   if (options.rank_bytes_per_second > 0) return nullptr;  // what is slowed passes through the host's
-  if (options.comm == CommBackend::automatic && (ranks.size() == 1 || !has_nccl())) return nullptr;
-  const GpuPlace place = find_gpu(ranks);
-  // NCCL takes ranks that share a GPU where it has been told that they are on machines of their own.
-  const int sharing = options.comm == CommBackend::nccl ? place.most_alike : place.most_ranks;
-  if (sharing == 1) return make_nccl_communicator(ranks, place.gpu, options.timeout_seconds);
-  if (options.comm == CommBackend::nccl)
-    throw Error("train: --comm nccl: {} ranks share a GPU, and NCCL wants one for each; start fewer, or use --comm mpi",
-                sharing);
-  return nullptr;
+  return make_carrier(ranks, find_gpu(ranks), options.comm, options.timeout_seconds);
 }
 
 // One rank of a job, or all of it. What goes wrong on one rank ends the job on all.

@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 
-#include "zeepo/base/error.h"
 #include "zeepo/comm/launch.h"
 
 namespace zeepo {
@@ -11,14 +10,7 @@ JoinedRanks::JoinedRanks() : own_(make_communicator(detect_launch())), ranks_(ow
 
 GpuPlace JoinedRanks::choose_gpu(Carrier carrier, double timeout_seconds) {
   const GpuPlace place = find_gpu(*ranks_);
-  if (carrier == Carrier::mpi || (carrier == Carrier::automatic && (ranks_->size() == 1 || !has_nccl()))) return place;
-  // NCCL takes ranks that share a GPU where it has been told that they are on machines of their own.
-  const int sharing = carrier == Carrier::nccl ? place.most_alike : place.most_ranks;
-  if (sharing == 1)
-    nccl_ = make_nccl_communicator(*ranks_, place.gpu, timeout_seconds);
-  else if (carrier == Carrier::nccl)
-    throw Error("NCCL: {} ranks share a GPU, and NCCL wants one for each; start fewer ranks, or let MPI carry",
-                sharing);
+  nccl_ = make_carrier(*ranks_, place, carrier, timeout_seconds);
   return place;
 }
 

@@ -6,13 +6,9 @@
 #include <string>
 
 #include "zeepo/comm/communicator.h"
-#include "zeepo/comm/gpu_place.h"
+#include "zeepo/comm/carrier.h"
 
 namespace zeepo {
-
-// What carries GPU memory between ranks: NCCL; MPI, through host memory; or the first where it is built in and every
-// rank has a GPU of its own, else the second.
-enum class Carrier { automatic, mpi, nccl };
 
 class JoinedRanks {
  public:

@@ -53,7 +53,7 @@ void add_rank_options(std::vector<TrainOption>& table) {
                                   "where it is built in and every rank has a GPU of its own",
                           .effect = Effect::execution},
                          [](auto& o) -> auto& { return o.comm; },
-                         {{"auto", CommBackend::automatic}, {"mpi", CommBackend::mpi}, {"nccl", CommBackend::nccl}}));
+                         {{"auto", Carrier::automatic}, {"mpi", Carrier::mpi}, {"nccl", Carrier::nccl}}));
   table.push_back(number(
       {.name = "--timeout",
        .group = kGroup,

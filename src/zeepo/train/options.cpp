@@ -31,7 +31,7 @@ void check_products(const TrainOptions& options) {
 }
 
 void check_comm(const TrainOptions& options) {
-  if (options.comm != CommBackend::nccl) return;
+  if (options.comm != Carrier::nccl) return;
   if (options.backend != Backend::cuda)
     throw UsageError("train: --comm nccl: carries GPU memory alone; use --device cuda");
   if (options.rank_bytes_per_second > 0)

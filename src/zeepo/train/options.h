@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/comm/carrier.h"
 #include "zeepo/data/sampler.h"
 #include "zeepo/memory/lower_tiers.h"
 #include "zeepo/ops/linear.h"
@@ -15,9 +16,6 @@
 #include "zeepo/zero/engine_options.h"
 
 namespace zeepo {
-
-// What carries GPU memory between ranks; automatic: NCCL where it is built in and every rank has a GPU of its own.
-enum class CommBackend { automatic, mpi, nccl };
 
 // Each field is an option of option_table.h.
 struct TrainOptions {
@@ -45,11 +43,11 @@ struct TrainOptions {
   Reduce reduce = Reduce::each;
   SumOrder sum_order = SumOrder::global;
   std::int64_t blocks_per_unit = 1;
-  bool batch_invariant = false;               // see device/devices.h
-  Products products = Products::as_stored;    // of the linear layers of the blocks
-  std::int64_t linear_tiles = 1;              // that each linear layer of the blocks runs as
-  CommBackend comm = CommBackend::automatic;  // for who makes the communicator
-  double timeout_seconds = 0;                 // 0: none
+  bool batch_invariant = false;             // see device/devices.h
+  Products products = Products::as_stored;  // of the linear layers of the blocks
+  std::int64_t linear_tiles = 1;            // that each linear layer of the blocks runs as
+  Carrier comm = Carrier::automatic;        // for who makes the communicator
+  double timeout_seconds = 0;               // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
   // Of the optimizer's state in host memory, the part that the host steps; the device steps the rest. Empty: all of it
