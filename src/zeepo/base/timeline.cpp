@@ -44,6 +44,7 @@ std::string_view name_of(TimelineRow row) {
     case TimelineRow::to_host: return "device to host";
     case TimelineRow::to_device_out_of_band: return "host to device, from the host's step";
     case TimelineRow::to_host_out_of_band: return "device to host, for the host's step";
+    case TimelineRow::snapshots: return "device to host, for checkpoints";
     case TimelineRow::reads: return "file reads";
     case TimelineRow::reads_for_device: return "file reads for the device";
     case TimelineRow::writes: return "file writes";

@@ -21,6 +21,14 @@ class ModelEngine final : public Engine, private VisitHooks, private Leaf::Store
   ModelEngine(Module& model, Communicator& communicator, const EngineOptions& options);
   ~ModelEngine() override;
 
+  // All weights, sorted by name, and their exact fp32 values.
+  std::vector<WeightSlice> slices() { return settled_io().slices(); }
+  void read(const std::string& name, std::int64_t begin, std::span<float> out) {
+    settled_io().read(name, begin, out);
+  }
+  // A hash of all exact weights in name order.
+  std::string weights_hash() { return settled_io().hash(); }
+
   // Forward and backward pass of one micro-batch; its gradients are reduced into the shards. `loss` gives one element.
   // When it throws, the step is abandoned: see Engine::abandon_pass.
   void micro_step(const std::function<Tensor()>& loss);

@@ -20,7 +20,8 @@ void add_option(CLI::App& command, const TrainOption& option) {
   if (option.is_flag) {
     added = command.add_flag(option.name, help);
   } else {
-    added = command.add_option(option.name, help)->type_name(option.type)->expected(1);
+    added = command.add_option(option.name, help)->type_name(option.type);
+    added->expected(option.value_left_out.empty() ? 1 : 0, 1);
     if (option.otherwise.empty()) added->default_str(option.text(TrainOptions{}));
   }
   added->group(std::string(title_of(option.group)))->required(option.required);
@@ -31,7 +32,13 @@ OptionTexts texts_of(const CLI::App& command) {
   for (const TrainOption& option : option_table()) {
     if (!option.on_command_line() || command.count(option.name) == 0) continue;
     const CLI::Option* given = command.get_option(option.name);
-    texts[option.name] = option.is_flag ? (given->as<bool>() ? "true" : "false") : given->results().front();
+    if (option.is_flag) {
+      texts[option.name] = given->as<bool>() ? "true" : "false";
+      continue;
+    }
+    const auto values = given->results();
+    const bool alone = !option.value_left_out.empty() && (values.empty() || values.front().empty());
+    texts[option.name] = alone ? option.value_left_out : values.front();
   }
   return texts;
 }

@@ -16,6 +16,12 @@ void Completion::wait() {
   if (state->failure) std::rethrow_exception(state->failure);
 }
 
+bool Completion::done() const {
+  if (!state_) return true;
+  const std::lock_guard lock(state_->signal->mutex);
+  return state_->done;
+}
+
 WaitingCompletion& WaitingCompletion::operator=(WaitingCompletion&& other) noexcept {
   if (this == &other) return *this;
   wait_silently();

@@ -26,6 +26,7 @@ class [[nodiscard]] Completion {
  public:
   Completion() = default;  // done already
   void wait();
+  bool done() const;
 
  private:
   friend class Worker;

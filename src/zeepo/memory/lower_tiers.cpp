@@ -57,7 +57,8 @@ LowerTiers::LowerTiers(const Options& options, Stream& compute, Stream& host_str
       down_(lane(down_pace_, {TimelineRow::to_host, TimelineRow::writes_from_device}, staging_bytes_of(options))),
       up_(lane(up_pace_, {TimelineRow::to_device, TimelineRow::reads_for_device}, staging_bytes_of(options))),
       down_out_of_band_(lane(down_pace_, {TimelineRow::to_host_out_of_band, TimelineRow::writes_from_device}, 0)),
-      up_out_of_band_(lane(up_pace_, {TimelineRow::to_device_out_of_band, TimelineRow::reads_for_device}, 0)) {}
+      up_out_of_band_(lane(up_pace_, {TimelineRow::to_device_out_of_band, TimelineRow::reads_for_device}, 0)),
+      down_snapshot_(lane(down_pace_, {TimelineRow::snapshots, TimelineRow::writes_from_device}, 0)) {}
 
 TransferLane LowerTiers::lane(Pace& pace, const TransferLane::Rows& rows, std::size_t staging_bytes) {
   std::unique_ptr<CopyLane> copies;
@@ -148,6 +149,12 @@ Completion LowerTiers::download_out_of_band(const void* device, std::byte* host,
   return copy(down_out_of_band_, device, host, bytes, about, now(), std::move(after));
 }
 
+Completion LowerTiers::download_snapshot(const void* device, std::byte* host, std::size_t bytes, const About& about,
+                                         std::vector<Completion> after) {
+  if (dry_) return {};
+  return copy(down_snapshot_, device, host, bytes, about, now(), std::move(after));
+}
+
 Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
                             const About& about, std::vector<Completion> after) {
   if (dry_ || bytes == 0) return {};
@@ -172,7 +179,7 @@ Completion LowerTiers::write(const std::byte* host, const Block& to, std::size_t
 void LowerTiers::drain() {
   FirstFailure failure;  // of one thread: the work of the others ends no sooner for it
   const auto drain = [&](auto&... threads) { (failure.outlast([&] { threads.drain(); }), ...); };
-  drain(up_, reader_, down_, writer_, down_out_of_band_, up_out_of_band_);
+  drain(up_, reader_, down_, writer_, down_out_of_band_, up_out_of_band_, down_snapshot_);
   failure.rethrow();
 }
 

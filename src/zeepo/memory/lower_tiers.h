@@ -71,6 +71,9 @@ class LowerTiers {
                                 std::vector<Completion> after);
   Completion download_out_of_band(const void* device, std::byte* host, std::size_t bytes, const About& about,
                                   std::vector<Completion> after);
+  // The same for snapshots: beside all other transfers, none of which waits for it.
+  Completion download_snapshot(const void* device, std::byte* host, std::size_t bytes, const About& about,
+                               std::vector<Completion> after);
 
   // Tells the files' engine, once, which host memory most transfers pass through, besides the buffers here; later calls
   // do nothing. The blocks may be gone before the tiers are.
@@ -108,7 +111,7 @@ class LowerTiers {
   WorkerOnDemand writer_;
   TransferLane down_;
   WorkerOnDemand reader_;
-  TransferLane up_, down_out_of_band_, up_out_of_band_;
+  TransferLane up_, down_out_of_band_, up_out_of_band_, down_snapshot_;
 };
 
 }  // namespace zeepo

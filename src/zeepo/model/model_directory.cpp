@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kMaxConfigBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kCopyPieceBytes = std::int64_t{1} << 20;
 constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kConfig = "config.json";
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr std::array kTokenizerFiles{
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
@@ -96,7 +97,7 @@ void check_space(const fs::path& directory, const std::vector<WeightShard>& shar
 std::vector<std::string> write_files(const fs::path& source, const fs::path& staging,
                                      const std::vector<ModelTensor>& tensors, const TensorReader& read,
                                      const ModelDirectoryOptions& options) {
-  const fs::path config_path = source / "config.json";
+  const fs::path config_path = source / kConfig;
   const std::string config = saved_config(read_text(config_path, kMaxConfigBytes), options.dtype, config_path.string());
   const auto shards = cut_into_shards(tensors, options.dtype, options.shard_bytes);
   check_space(staging, shards, options.dtype);
@@ -110,12 +111,10 @@ std::vector<std::string> write_files(const fs::path& source, const fs::path& sta
     write_text(staging / kIndex, weight_index_of(shards, options.dtype));
     names.push_back(kIndex);
   }
-  write_text(staging / "config.json", config);
-  names.push_back("config.json");
-  std::vector<std::string> carried{kGenerationConfig};
-  carried.insert(carried.end(), kTokenizerFiles.begin(), kTokenizerFiles.end());
-  for (const std::string& name : carried) {
-    if (!file_exists(source / name)) continue;
+  write_text(staging / kConfig, config);
+  names.push_back(kConfig);
+  for (const std::string& name : model_side_files(source)) {
+    if (name == kConfig) continue;
     carry(source / name, staging / name);
     names.push_back(name);
   }
@@ -123,6 +122,13 @@ std::vector<std::string> write_files(const fs::path& source, const fs::path& sta
 }
 
 }  // namespace
+
+std::vector<std::string> model_side_files(const fs::path& directory) {
+  std::vector<std::string> names{kConfig, kGenerationConfig};
+  names.insert(names.end(), kTokenizerFiles.begin(), kTokenizerFiles.end());
+  std::erase_if(names, [&](const std::string& name) { return !file_exists(directory / name); });
+  return names;
+}
 
 void write_model_directory(const fs::path& source, const fs::path& target, const std::vector<ModelTensor>& tensors,
                            const TensorReader& read, const ModelDirectoryOptions& options) {

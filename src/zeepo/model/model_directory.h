@@ -27,6 +27,9 @@ struct ModelDirectoryOptions {
 using TensorReader = std::function<void(const std::string& name, std::int64_t begin_element, std::span<float> out)>;
 inline constexpr std::int64_t kWritePieceElements = std::int64_t{1} << 20;
 
+// Of config.json, generation_config.json and the tokenizer's files, those that the directory has.
+std::vector<std::string> model_side_files(const std::filesystem::path& directory);
+
 // config.json, generation_config.json and the tokenizer's files are those of `source`, which may be `target`. `tensors`
 // are in the order of the model's modules; a tied head is not among them.
 void write_model_directory(const std::filesystem::path& source, const std::filesystem::path& target,

@@ -30,5 +30,8 @@ struct WeightSlice {
 
 // Fills `out` with elements [begin, begin + out.size()) of a named weight, in fp32.
 using WeightSource = std::function<void(const WeightSlice& slice, std::int64_t begin, std::span<float> out)>;
+// The same of a moment of the optimizer, by number.
+using MomentSource =
+    std::function<void(std::size_t moment, const WeightSlice& slice, std::int64_t begin, std::span<float> out)>;
 
 }  // namespace zeepo

@@ -36,7 +36,7 @@ MemoryPlan plan_memory(const RunSetup& setup) {
       engine.set_depths({setup.levels.prefetch_bytes[level], options.pieces_under_way, options.host_share});
       two_steps();
     }
-    engine.take_room_to_read();  // weights on their way out must fit too
+    engine.settled_io().take_room_to_read();  // weights on their way out must fit too
   }
   MemoryPlan plan{};
   for (const Place place : kPlaces) {

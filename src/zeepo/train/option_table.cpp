@@ -14,6 +14,7 @@ std::string_view title_of(OptionGroup group) {
     case OptionGroup::numerics: return "Arithmetic";
     case OptionGroup::ranks: return "Device and ranks";
     case OptionGroup::memory: return "Memory and placement";
+    case OptionGroup::checkpoint: return "Checkpoints";
     case OptionGroup::report: return "Reports and output";
     case OptionGroup::file: break;
   }
@@ -28,6 +29,7 @@ const std::vector<TrainOption>& option_table() {
     add_numerics_options(made);
     add_rank_options(made);
     add_memory_options(made);
+    add_checkpoint_options(made);
     add_report_options(made);
     add_file_options(made);
     return made;

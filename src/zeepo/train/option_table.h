@@ -30,7 +30,7 @@ enum class Ranks {
 };
 
 // As the help groups them.
-enum class OptionGroup { data, optimizer, numerics, ranks, memory, report, file };
+enum class OptionGroup { data, optimizer, numerics, ranks, memory, checkpoint, report, file };
 std::string_view title_of(OptionGroup group);
 
 struct TrainOption {
@@ -39,8 +39,9 @@ struct TrainOption {
   std::string help = {};
   std::string otherwise = {};  // what holds where there is no value, in words; empty where text() has the default
   bool required = false;
-  bool is_flag = false;   // takes no value on the command line
-  std::string type = {};  // of the value, in the help: "INT"
+  bool is_flag = false;             // takes no value on the command line
+  std::string value_left_out = {};  // the text of an option that stands alone; empty: it must have a value
+  std::string type = {};            // of the value, in the help: "INT"
   // An entry that does not say is held to be what asks for most care.
   Effect effect = Effect::result;
   Ranks ranks = Ranks::agree;

@@ -65,6 +65,16 @@ struct TrainOptions {
   double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
   double rank_bytes_per_second = 0;                             // likewise, for who makes the communicator
 
+  std::filesystem::path checkpoint_dir;       // empty: no checkpoints
+  std::int64_t checkpoint_every = 0;          // steps; 0: only after the last one
+  std::int64_t checkpoint_keep = 2;           // newest ones
+  std::int64_t checkpoint_bytes = 256 << 20;  // of host memory that a snapshot passes through, at most
+  struct {
+    bool wanted = false;
+    std::filesystem::path from;  // one checkpoint; empty: the newest whole one of checkpoint_dir
+    bool allow_changes = false;  // of options that change the result
+  } resume;
+
   std::int64_t print_every = 1;  // steps between progress lines
   std::string log;               // JSON lines: a path, "-" for stdout, empty for none
   std::filesystem::path trace;   // what the last steps did when, see trace_file.h; empty: nothing

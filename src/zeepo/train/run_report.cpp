@@ -108,6 +108,39 @@ void RunReport::summary(ModelEngine& engine, Session& session, const StepReport&
       fmt::print(stderr, "{} memory used: {}\n", name_of(place), describe(session.peak(place)));
 }
 
+void RunReport::say(const std::string& line) {
+  if (progress_)
+    progress_->say(line);
+  else
+    fmt::print(stderr, "{}\n", line);
+}
+
+void RunReport::checkpoint(std::int64_t step, const std::filesystem::path& path) {
+  log_.write({{"event", "checkpoint"}, {"step", step}, {"path", path.string()}});
+  if (speaks()) say(fmt::format("checkpoint of step {}: {}", step, path.string()));
+}
+
+void RunReport::resumed(std::int64_t step, const std::filesystem::path& path, const std::vector<std::string>& changes) {
+  log_.write({{"event", "resume"}, {"step", step}, {"path", path.string()}, {"changes", changes}});
+  if (!speaks()) return;
+  say(fmt::format("going on behind step {}: {}", step, path.string()));
+  for (const std::string& change : changes) say(fmt::format("  {}", change));
+}
+
+void RunReport::starts_anew(const std::filesystem::path& directory) {
+  if (speaks()) say(fmt::format("no checkpoint in {}: starting anew", directory.string()));
+}
+
+void RunReport::fault(const std::string& what, std::int64_t step, const std::string& message) {
+  log_.write({{"event", "fault"}, {"what", what}, {"step", step}, {"message", message}});
+  if (speaks()) say(fmt::format("zeepo: {} of step {}: {}", what, step, message));
+}
+
+void RunReport::save_failed(int rank, std::int64_t step, const std::string& message) {
+  if (rank == 0) return fault("checkpoint", step, message);
+  say(fmt::format("zeepo: rank {}: checkpoint of step {}: {}", rank, step, message));
+}
+
 void RunReport::saved(const std::filesystem::path& output) {
   if (speaks()) fmt::print(stderr, "saved to {}\n", output.string());
 }

@@ -31,8 +31,17 @@ class RunReport {
   void summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
                const LinkBytes& carried);
   void saved(const std::filesystem::path& output);
+  // A checkpoint is whole; the run goes on from one.
+  void checkpoint(std::int64_t step, const std::filesystem::path& path);
+  void resumed(std::int64_t step, const std::filesystem::path& path, const std::vector<std::string>& changes);
+  void starts_anew(const std::filesystem::path& directory);
+  // What went wrong and did not end the run.
+  void fault(const std::string& what, std::int64_t step, const std::string& message);
+  // Said by the rank where it happened.
+  void save_failed(int rank, std::int64_t step, const std::string& message);
 
  private:
+  void say(const std::string& line);
   bool speaks() const { return communicator_.rank() == 0; }
 
   Communicator& communicator_;

@@ -42,6 +42,13 @@ std::int64_t piece_elements(std::int64_t host_bytes, std::int64_t asked) {
   return std::clamp(fitting / least * least, least, most);
 }
 
+// With little host memory a snapshot passes through an eighth of it.
+std::int64_t snapshot_bytes(const TrainOptions& options) {
+  if (options.checkpoint_dir.empty()) return 0;
+  const std::int64_t most = options.host_bytes > 0 ? options.host_bytes / 8 : options.checkpoint_bytes;
+  return std::max<std::int64_t>(1, std::min(options.checkpoint_bytes, most));
+}
+
 }  // namespace
 
 RunSetup make_setup(TrainOptions options, const RankShape& ranks) {
@@ -106,7 +113,8 @@ EngineOptions engine_options(const RunSetup& setup) {
           .clip = options.clip,
           .step_phase = step_phase(options),
           .activation_checkpointing = options.activation_checkpointing,
-          .loss_scale = options.loss_scale};
+          .loss_scale = options.loss_scale,
+          .snapshot_bytes = snapshot_bytes(options)};
 }
 
 LowerTiers::Options lower_options(const TrainOptions& options) {

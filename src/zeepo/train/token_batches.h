@@ -14,6 +14,9 @@ class TokenBatches {
  public:
   // Borrows the data.
   TokenBatches(const TokenFile& data, const RunSetup& setup);
+  // Goes on behind `samples` visits that the first `steps` steps have made, perhaps with other batches.
+  void resume(std::int64_t steps, std::int64_t samples);
+  std::int64_t visited(std::int64_t steps) const;  // samples, by the first `steps` steps
 
   struct Ids {
     std::vector<std::int32_t> ids, targets;
@@ -28,6 +31,7 @@ class TokenBatches {
   const TokenFile& data_;
   BatchShape micro_batch_;
   std::int64_t seq_len_, samples_;
+  std::int64_t first_step_ = 0, first_visit_ = 0;
   int rank_;
   Order order_;
   std::uint64_t seed_;

@@ -104,7 +104,7 @@ void Trainer::run() {
   if (options_.choose.any()) check_agreement(communicator_, {{"the placement chosen", flags_of(chosen.arrangement())}});
   const RunPlan plan =
       plan_run(chosen, rooms, [&](const RunSetup& planned) { return measure_steps(planned, place, communicator_); });
-  const TokenBatches batches(*data_, plan.setup);
+  TokenBatches batches(*data_, plan.setup);
   report.plan(plan, batches.samples(), place);
   check_fits(plan.memory, plan.budgets, plan.setup.options, place);
   std::optional<TraceFile> traced;
@@ -113,7 +113,10 @@ void Trainer::run() {
   Session session(session_options(plan, place, timeline), communicator_);
   {
     TrainingRun run(plan, batches, session, report, timeline);
-    run.load(files ? &*files : nullptr);
+    FileOperations operations;
+    const auto origin = origin_of(options_, *data_);
+    if (!options_.checkpoint_dir.empty()) run.keep_checkpoints(origin, operations);
+    if (!options_.resume.wanted || !run.resume(origin)) run.load(files ? &*files : nullptr);
     run.train();
     if (traced) traced->write();
     if (!options_.output.empty()) run.save(tensors_);

@@ -7,6 +7,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
+#include "zeepo/train/resume.h"
 
 namespace zeepo {
 namespace {
@@ -30,7 +31,7 @@ CommBytes operator-(const CommBytes& a, const CommBytes& b) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(const RunPlan& plan, const TokenBatches& batches, Session& session, RunReport& report,
+TrainingRun::TrainingRun(const RunPlan& plan, TokenBatches& batches, Session& session, RunReport& report,
                          Timeline* timeline)
     : plan_(plan),
       options_(plan.setup.options),
@@ -47,13 +48,30 @@ void TrainingRun::load(const WeightFiles* files) {
   report_.tiers(session_);
 }
 
+bool TrainingRun::resume(const std::map<std::string, std::string>& origin) {
+  const auto point = resume_run(plan_.setup, origin, engine_, session_.communicator(), report_);
+  if (!point) return false;
+  steps_done_ = point->step;
+  last_loss_ = point->loss;
+  batches_.resume(point->step, point->samples);
+  session_.restart_peaks();
+  report_.tiers(session_);
+  return true;
+}
+
+void TrainingRun::keep_checkpoints(const std::map<std::string, std::string>& origin, FileOperations& operations) {
+  checkpoints_ = std::make_unique<Checkpointing>(plan_, batches_, origin, engine_, report_, operations);
+}
+
 void TrainingRun::train() {
   Tuning tuning(plan_, engine_, report_);
   StepReport last{};
+  last.step = steps_done_;
+  last.result.loss = static_cast<float>(last_loss_);
   CommBytes sent;
   LinkBytes carried;
   report_.begin_steps(options_.steps);
-  for (std::int64_t number = 1; number <= options_.steps; ++number) {
+  for (std::int64_t number = steps_done_ + 1; number <= options_.steps; ++number) {
     const CommBytes sent_before = engine_.sent();
     const LinkBytes carried_before = session_.lower().carried();
     if (timeline_) timeline_->begin_step(number);
@@ -66,7 +84,9 @@ void TrainingRun::train() {
     carried = session_.lower().carried() - carried_before;
     report_.step(last);
     tuning.after_step(last);
+    if (checkpoints_) checkpoints_->after_step(last, tuning.depths());
   }
+  if (checkpoints_ && last.step > steps_done_) checkpoints_->save_last(last, tuning.depths());
   report_.end_steps();
   if (!std::isfinite(last.result.loss))  // fp16 has skipped it
     throw Error(

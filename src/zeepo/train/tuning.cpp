@@ -24,6 +24,12 @@ void Tuning::after_step(const StepReport& step) {
   report_.tuned(step.step, *tuner_);
 }
 
+Depths Tuning::depths() const {
+  if (tuner_) return tuner_->depths();
+  const EngineOptions& options = engine_.plan().options;
+  return {options.prefetch_bytes, options.pieces_under_way, options.host_share};
+}
+
 Measured Tuning::over_all_ranks(const Measured& own) {
   if (plan_.setup.ranks.ranks == 1) return own;
   std::array numbers{static_cast<float>(own.stalled_seconds), static_cast<float>(own.seconds),

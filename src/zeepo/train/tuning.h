@@ -18,6 +18,8 @@ class Tuning {
   // After each step, on every rank: all are told the same and turn the same knobs. Of a settled run, only some steps
   // are followed by a sum over the ranks, of three numbers.
   void after_step(const StepReport& step);
+  // As they are, tuned or not.
+  Depths depths() const;
 
  private:
   Measured over_all_ranks(const Measured& own);

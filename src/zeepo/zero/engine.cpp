@@ -19,7 +19,8 @@ Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& 
       weights_(units_, plan_, store_, collectives_),
       norm_(plan_, collectives_),
       reducer_(units_, plan_, store_, norm_, collectives_),
-      steps_(units_, plan_, {store_, buffers_, reducer_, norm_, weights_}),
+      snapshot_(units_, plan_, store_),
+      steps_(units_, plan_, {store_, buffers_, reducer_, norm_, weights_, snapshot_}),
       io_(units_, plan_, store_, collectives_),
       visits_(units_),
       micro_step_{0, options.accumulation} {}
@@ -37,7 +38,7 @@ void Engine::outlast_transfers() noexcept {
   });
 }
 
-void Engine::load(const WeightSource& source) {
+void Engine::load(const WeightSource& source, const SavedState* saved) {
   if (micro_step_.number > 0)
     throw Error("engine: load() after {} of {} micro-steps: their gradients are of other weights; step() first",
                 micro_step_.number, micro_step_.count);
@@ -45,24 +46,15 @@ void Engine::load(const WeightSource& source) {
   hold({});  // what was gathered ahead of the next pass would be of the old weights
   weights_.drop_cache();
   buffers_.forget_read_ahead();
-  steps_taken_ = 0;
-  io_.load(source);
+  steps_taken_ = saved ? saved->progress.steps_taken : 0;
+  if (saved) norm_.restore_loss_scale(saved->progress.loss_scale);
+  io_.load(source, saved ? &saved->moments : nullptr);
   buffers_.read_ahead();  // for the first step, under its own pass
 }
 
-void Engine::read(const std::string& name, std::int64_t begin, std::span<float> out) {
+StateIo& Engine::settled_io() {
   settle();
-  io_.read(name, begin, out);
-}
-
-std::string Engine::weights_hash() {
-  settle();
-  return io_.hash();
-}
-
-void Engine::take_room_to_read() {
-  settle();
-  io_.take_room_to_read();
+  return io_;
 }
 
 // What a unit's next use needs comes in the order of use: its step, its parameters.
@@ -94,6 +86,7 @@ float Engine::begin_micro_step() {
 
 void Engine::before(const Visit& visit, Recorded recorded) {
   const bool forward = visit.direction == Visit::Direction::forward;
+  snapshot_.advance();
   hold(weights_.visit(visit));
   visiting_.emplace_back(timeline_, TimelineRow::compute, forward ? "forward" : "backward",
                          About{units_.visits[visit.module].name});

@@ -7,7 +7,9 @@
 //   StatePlan        what is kept where, and who steps it when      StateStore       the shard's bytes in every tier
 //   PieceBuffers     pieces on their way to who steps them          WeightStream     gathered parameters
 //   GradientReducer  gradients on their way                         GradientNorm     norm, clip factor, loss scale,
-//   loss StepQueue        what is to be stepped, and when                StateIo          weights by name and range
+//                                                                   loss
+//   StepQueue        what is to be stepped, and when                StateIo          weights by name and range
+//   StateSnapshot    copies of the states while training goes on
 //
 // A front end (binding/) makes the units and calls before() and after() around each visit. All calls come from the
 // rank's own thread, with its Device in scope; every rank makes the same calls.
@@ -26,6 +28,17 @@
 
 namespace zeepo {
 
+// What decides about later steps beside the states.
+struct EngineProgress {
+  std::int64_t steps_taken = 0;  // skipped ones not counted
+  LossScale::State loss_scale = {};
+};
+
+struct SavedState {
+  MomentSource moments;
+  EngineProgress progress;
+};
+
 class Engine {
  public:
   Engine(UnitPlan units, Communicator& communicator, const EngineOptions& options);
@@ -36,15 +49,14 @@ class Engine {
   const UnitPlan& units() const { return units_; }
   const StatePlan& plan() const { return plan_; }
 
-  // Sets every weight, and starts the optimizer anew; each rank asks for its shard only.
-  void load(const WeightSource& source);
-  // All weights, sorted by name, and their exact fp32 values.
-  std::vector<WeightSlice> slices() const { return io_.slices(); }
-  void read(const std::string& name, std::int64_t begin, std::span<float> out);
-  // A hash of all exact weights in name order.
-  std::string weights_hash();
-  // Settles, and takes for a moment the most device memory that reading any weights does: for a dry pass.
-  void take_room_to_read();
+  // Sets every weight; each rank asks for its shard only. The optimizer starts anew, or goes on from a saved state.
+  void load(const WeightSource& source, const SavedState* saved = nullptr);
+  // Settles; the weights by name then.
+  StateIo& settled_io();
+  // Of the steps taken so far, what a snapshot of the states needs beside it.
+  EngineProgress progress() const { return {steps_taken_, norm_.loss_scale().state()}; }
+  // Between two steps a snapshot of the states may begin.
+  StateSnapshot& snapshot() { return snapshot_; }
 
   // Forward and backward pass of one micro-batch, in this order. begin_micro_step() gives what the loss's gradient is
   // to start from; begin_backward() takes the loss, one element on the device.
@@ -102,6 +114,7 @@ class Engine {
   WeightStream weights_;
   GradientNorm norm_;
   GradientReducer reducer_;
+  StateSnapshot snapshot_;
   StepQueue steps_;
   StateIo io_;
   OpenVisits visits_;

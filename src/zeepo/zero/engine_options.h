@@ -51,6 +51,7 @@ struct EngineOptions {
   StepPhase step_phase = StepPhase::after_backward;
   bool activation_checkpointing = false;  // offloaded activations are always checkpoints
   LossScale::Options loss_scale = {};     // fp16 only
+  std::int64_t snapshot_bytes = 0;        // of host memory that snapshots pass through; 0: none can be taken
 };
 
 // Throws Error for options that are out of range or contradict each other.

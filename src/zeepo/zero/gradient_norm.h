@@ -42,6 +42,9 @@ class GradientNorm {
   float loss() const { return host_loss_; }
 
   const LossScale& loss_scale() const { return loss_scale_; }
+  void restore_loss_scale(const LossScale::State& saved) {
+    if (loss_scale_.in_use()) loss_scale_.restore(saved);
+  }
   void update_loss_scale(bool overflowed) { loss_scale_.update(overflowed); }
 
  private:

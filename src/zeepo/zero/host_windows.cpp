@@ -10,7 +10,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::size_t kStateBuffer = 0, kParamBuffer = 1;
+constexpr std::size_t kStateBuffer = 0, kParamBuffer = 1, kFirstMomentCopy = 2;
 
 void to_device(const View& from, const View& to) {
   launch([&](auto& s) { copy_to_device(s, from.data, to.data, to.bytes()); });
@@ -50,9 +50,11 @@ Extent HostWindows::param_chunk(std::size_t u, const Extent& range) const {
   return {begin, std::min(begin + size, own.end)};
 }
 
-// A copy of device memory on the host.
-View HostWindows::staged(std::size_t buffer, const View& device, Access access) {
-  auto& copy = host_copies_[buffer];
+// A copy of device memory on the host, by number.
+View HostWindows::staged(std::size_t number, const View& device, Access access) {
+  if (!device) return {};
+  if (host_copies_.size() <= number) host_copies_.resize(number + 1);
+  auto& copy = host_copies_[number];
   copy.resize(device.bytes());
   if (access == Access::read) {
     launch([&](auto& s) { copy_to_host(s, device.data, copy.data(), device.bytes()); });
@@ -66,7 +68,7 @@ std::byte* HostWindows::buffered(std::size_t buffer, const Block& block, std::si
                                  Access access) {
   std::byte* const memory = buffers_[buffer].data();
   const Buffered wanted{&block, offset, bytes, store_.version()};
-  if (access == Access::fresh) {
+  if (access != Access::read) {
     clear(lower_->host_stream(), memory, whole_pages(bytes));
     buffered_[buffer] = {};
   } else if (buffered_[buffer] != wanted) {
@@ -88,10 +90,15 @@ HostWindow HostWindows::open(std::size_t u, const Extent& range, Access access) 
     const std::size_t bytes = plan.layout.bytes(plan.extent.elements());
     std::byte* const memory =
         plan.place == Place::nvme ? buffered(kStateBuffer, piece.block, 0, bytes, access) : piece.state();
-    if (plan.place == Place::host && access == Access::fresh) clear(lower_->host_stream(), memory, bytes);
+    if (plan.place == Place::host && access != Access::read) clear(lower_->host_stream(), memory, bytes);
     window.states = plan.layout.views(memory, plan.extent.elements()).part(range.begin - plan.extent.begin, n);
     if (plan.place == Place::device) {
-      window.states.moments.clear();
+      if (access != Access::state) window.states.moments.clear();
+      std::size_t copy = kFirstMomentCopy;
+      for (Moment& moment : window.states.moments) {
+        moment.values = staged(copy++, moment.values, access);
+        moment.exponents = staged(copy++, moment.exponents, access);
+      }
       if (window.states.low) window.states.low = staged(kStateBuffer, window.states.low, access);
       // Both copies of the weights are alike: one window serves for both.
       window.states.param = {};
@@ -135,6 +142,10 @@ void HostWindows::close(const HostWindow& window) {
       const StateViews device =
           plan.layout.views(piece.state(), plan.extent.elements()).part(window.range.begin - plan.extent.begin, n);
       if (device.low) to_device(window.states.low, device.low);
+      for (std::size_t m = 0; m < window.states.moments.size(); ++m) {
+        to_device(window.states.moments[m].values, device.moments[m].values);
+        if (device.moments[m].exponents) to_device(window.states.moments[m].exponents, device.moments[m].exponents);
+      }
       if (device.param) to_device(window.param, device.param);
     } else if (plan.place == Place::nvme) {
       write(kStateBuffer, piece.block, 0, plan.layout.bytes(plan.extent.elements()));

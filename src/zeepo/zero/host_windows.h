@@ -15,17 +15,18 @@ struct HostWindow {
   std::size_t unit;
   Extent range;
   View param;         // the weights in the training dtype
-  StateViews states;  // empty where the unit is not trained; `moments` only where the state is not on the device
+  StateViews states;  // empty where the unit is not trained; `moments` of state on the device only with Access::state
 };
 
 class HostWindows {
  public:
   HostWindows(const UnitPlan& units, const StatePlan& plan, StateStore& store);
 
-  enum class Access { read, fresh };  // fresh: the window is written whole, state that is not given starts at zero
+  // fresh: the window is written whole, and moments start at zero; state: the moments are written too.
+  enum class Access { read, fresh, state };
   // Until the next one is opened.
   [[nodiscard]] HostWindow open(std::size_t unit, const Extent& range, Access access);
-  // What was opened fresh goes to where it lives, and has come there.
+  // What was opened to be written goes to where it lives, and has come there.
   void close(const HostWindow& window);
 
  private:
@@ -37,7 +38,7 @@ class HostWindows {
     friend bool operator==(const Buffered&, const Buffered&) = default;
   };
   std::byte* buffered(std::size_t buffer, const Block& block, std::size_t offset, std::size_t bytes, Access access);
-  View staged(std::size_t buffer, const View& device, Access access);
+  View staged(std::size_t copy, const View& device, Access access);
   Extent param_chunk(std::size_t unit, const Extent& range) const;
 
   const UnitPlan& names_;
@@ -47,7 +48,7 @@ class HostWindows {
   // Of state and of weights in files, what is in them, and copies of device memory.
   std::array<Block, 2> buffers_;
   std::array<Buffered, 2> buffered_{};
-  std::array<std::vector<std::byte>, 2> host_copies_;
+  std::vector<std::vector<std::byte>> host_copies_;
 };
 
 }  // namespace zeepo

@@ -16,10 +16,23 @@ class LossScale {
   // With a fixed scale this many steps in a row that overflow end the run.
   static constexpr int kMostInARow = 20;
 
+  // What later steps depend on.
+  struct State {
+    float scale = 1;
+    int good_steps = 0, overflows_left = 1, in_a_row = 0;
+  };
+
   LossScale() : scale_(1), in_use_(false) {}  // always 1
   explicit LossScale(const Options& options)
       : options_(options), scale_(options.initial), in_use_(true), overflows_left_(options.hysteresis) {}
 
+  State state() const { return {scale_, good_steps_, overflows_left_, in_a_row_}; }
+  void restore(const State& state) {
+    scale_ = state.scale;
+    good_steps_ = state.good_steps;
+    overflows_left_ = state.overflows_left;
+    in_a_row_ = state.in_a_row;
+  }
   float value() const { return scale_; }
   // A step that overflows is skipped; without a scale it is a fault.
   bool in_use() const { return in_use_; }

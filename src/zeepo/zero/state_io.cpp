@@ -11,6 +11,7 @@
 #include "zeepo/device/copy.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
+#include "zeepo/zero/state_values.h"
 
 namespace zeepo {
 namespace {
@@ -48,35 +49,50 @@ std::vector<WeightSlice> StateIo::slices() const {
   return result;
 }
 
-void StateIo::load(const WeightSource& source) {
+void StateIo::load(const WeightSource& source, const MomentSource* moments) {
   if (!Device::current().compute.dry()) {
     store_.clear_device_state();
-    for (std::size_t u = 0; u < plan_.units.size(); ++u) load_unit(u, source);
+    for (std::size_t u = 0; u < plan_.units.size(); ++u) load_unit(u, source, moments);
   }
-  if (plan_.ranks.alone) return;
+  const bool all_read = moments && plan_.steps_whole();
+  if (plan_.ranks.alone || all_read) return;
   for (std::size_t u = 0; u < plan_.units.size(); ++u) share_whole(u);
 }
 
-// This rank's shard, in chunks that files can take.
-void StateIo::load_unit(std::size_t u, const WeightSource& source) {
+// Values of a chunk of the unit, from source(slice, begin, out): zero in the padding.
+template <class Source>
+void StateIo::collect(std::size_t u, const Extent& chunk, const Source& source) {
+  values_.resize(static_cast<std::size_t>(chunk.elements()));
+  dispatch(host_stream(), [&](auto& s) { fill(s, View{values_.data(), DType::f32, {chunk.elements()}}, 0.0f); });
+  host_stream().synchronize();
+  for (const auto& own : places_.in_unit(u)) {
+    const auto& [begin, elements, place] = own.place;
+    const std::int64_t first = begin - place.offset;  // of the weight, where the unit begins
+    in_parts(common({place.offset, place.offset + elements}, chunk), 0, kElementsAtOnce, [&](const Extent& part) {
+      source(own.slice, first + part.begin,
+             std::span(values_).subspan(static_cast<std::size_t>(part.begin - chunk.begin),
+                                        static_cast<std::size_t>(part.elements())));
+    });
+  }
+}
+
+// This rank's shard, or with saved moments all that it steps, in chunks that files can take.
+void StateIo::load_unit(std::size_t u, const WeightSource& source, const MomentSource* moments) {
   const UnitStates& states = plan_.units[u];
   const DType dtype = plan_.options.dtype;
-  in_parts(states.own, states.own.begin, plan_.options.piece_elements, [&](const Extent& chunk) {
+  const Extent& loaded = moments && plan_.steps_whole() ? states.whole : states.own;
+  in_parts(loaded, loaded.begin, plan_.options.piece_elements, [&](const Extent& chunk) {
     const std::int64_t n = chunk.elements();
-    values_.resize(static_cast<std::size_t>(n));
-    const View values{values_.data(), DType::f32, {n}};
-    dispatch(host_stream(), [&](auto& s) { fill(s, values, 0.0f); });
-    host_stream().synchronize();
-    for (const auto& own : places_.in_unit(u)) {
-      const auto& [begin, elements, place] = own.place;
-      const std::int64_t first = begin - place.offset;  // of the weight, where the unit begins
-      in_parts(common({place.offset, place.offset + elements}, chunk), 0, kElementsAtOnce, [&](const Extent& part) {
-        source(own.slice, first + part.begin,
-               std::span(values_).subspan(static_cast<std::size_t>(part.begin - chunk.begin),
-                                          static_cast<std::size_t>(part.elements())));
+    const HostWindow window =
+        windows_.open(u, chunk, moments ? HostWindows::Access::state : HostWindows::Access::fresh);
+    for (std::size_t i = 0; moments && i < window.states.moments.size(); ++i) {
+      collect(u, chunk, [&](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
+        (*moments)(i, slice, begin, out);
       });
+      store_moment(i == 0 ? MomentOrder::first : MomentOrder::second, values_, window.states.moments[i]);
     }
-    const HostWindow window = windows_.open(u, chunk, HostWindows::Access::fresh);
+    collect(u, chunk, source);
+    const View values{values_.data(), DType::f32, {n}};
     View low = window.states.low;
     if (const auto low_dtype = low_of(dtype); low_dtype && !low) {  // a trained weight is rounded in the same way
       rest_.resize(static_cast<std::size_t>(n) * size_of(*low_dtype));

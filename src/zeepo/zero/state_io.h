@@ -21,8 +21,8 @@ class StateIo {
 
   // All weights, sorted by name.
   std::vector<WeightSlice> slices() const;
-  // Sets every weight, and starts the optimizer's state anew; each rank asks for its shard only.
-  void load(const WeightSource& source);
+  // Sets every weight and, from their source or to zero, the optimizer's moments. Each rank asks for what it keeps.
+  void load(const WeightSource& source, const MomentSource* moments = nullptr);
   // The exact fp32 values of elements [begin, begin + out.size()) of a weight.
   void read(const std::string& name, std::int64_t begin, std::span<float> out);
   // Of all exact weights in name order.
@@ -31,7 +31,9 @@ class StateIo {
   void take_room_to_read() const;
 
  private:
-  void load_unit(std::size_t unit, const WeightSource& source);
+  void load_unit(std::size_t unit, const WeightSource& source, const MomentSource* moments);
+  template <class Source>
+  void collect(std::size_t unit, const Extent& chunk, const Source& source);
   void share_whole(std::size_t unit);
   void read_part(const UnitPlace& place, std::span<float> out);
   void read_own(std::size_t unit, const Extent& range, std::span<float> out);

@@ -80,6 +80,7 @@ void StepQueue::finish_unit(std::size_t u) {
 
 void StepQueue::step_piece(const PieceId& id, SteppedBy by) {
   rooms_.reducer.wait_for_gathered(id.unit);
+  rooms_.snapshot.before_step(id);
   const OpenPiece open = rooms_.buffers.open(id, by);
   const About about = names_.about({}, id.unit);
   if (by == SteppedBy::host_deferred) {
@@ -95,12 +96,14 @@ void StepQueue::step_piece(const PieceId& id, SteppedBy by) {
     step_extent(Device::current().compute, plan_, id, open, control, step_);
   }
   rooms_.buffers.close(id, open);
+  rooms_.snapshot.after_step(id);
 }
 
 // The host's pieces are given out all together, when the step's control is known: the host works on while the rank's
 // thread gives work to the device. A unit's first use waits for its weights.
 void StepQueue::step_beside(const PieceId& id) {
   rooms_.reducer.wait_for_gathered(id.unit);
+  rooms_.snapshot.before_step(id);
   const PiecePlan& piece = plan_.piece(id);
   StateStore::UnitMemory& unit = rooms_.store.unit(id.unit);
   StateStore::PieceMemory& memory = rooms_.store.piece(id);
@@ -140,7 +143,10 @@ void StepQueue::ready_all(const StepContext& step) {
   stepped_ = 0;
   rooms_.buffers.expect_gradients(passing(0, plan_.deferred.size()));
   for (std::size_t i = 0; i < plan_.deferred.size(); ++i)
-    if (sides_[i] == SteppedBy::host_beside) step_beside(plan_.deferred[i]);
+    if (sides_[i] == SteppedBy::host_beside)
+      step_beside(plan_.deferred[i]);
+    else
+      rooms_.snapshot.announce_step(plan_.deferred[i]);
 }
 
 void StepQueue::begin_in_backward(const StepContext& step) {

@@ -15,6 +15,7 @@
 #include "zeepo/zero/gradient_reducer.h"
 #include "zeepo/zero/host_stepper.h"
 #include "zeepo/zero/piece_buffers.h"
+#include "zeepo/zero/state_snapshot.h"
 #include "zeepo/zero/weight_stream.h"
 
 namespace zeepo {
@@ -34,6 +35,7 @@ class StepQueue {
     GradientReducer& reducer;
     GradientNorm& norm;
     WeightStream& weights;
+    StateSnapshot& snapshot;
   };
   StepQueue(const UnitPlan& units, const StatePlan& plan, const Rooms& rooms);
 

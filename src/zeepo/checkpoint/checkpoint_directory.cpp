@@ -1,0 +1,166 @@
+#include "zeepo/checkpoint/checkpoint_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/file.h"
+#include "zeepo/checkpoint/rank_file.h"
+#include "zeepo/checkpoint/sealed_json.h"
+#include "zeepo/model/model_directory.h"
+
+namespace zeepo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step-", kPartial = ".partial", kReplaced = ".replaced.partial";
+constexpr std::int64_t kMaxListBytes = std::int64_t{1} << 30, kMaxModelFileBytes = std::int64_t{1} << 28;
+
+std::string name_of_step(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+// Nothing where the name is not that of a checkpoint.
+std::int64_t step_in(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return -1;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t step = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  return error == std::errc{} && end == name.data() + name.size() ? step : -1;
+}
+
+[[noreturn]] void fail(const fs::path& path, const char* what) {
+  throw Error("{}: {}: {}", path.string(), what, std::strerror(errno));
+}
+
+}  // namespace
+
+fs::path checkpoint_path(const fs::path& directory, std::int64_t step) { return directory / name_of_step(step); }
+fs::path partial_path(const fs::path& directory, std::int64_t step) {
+  return directory / (name_of_step(step) + std::string(kPartial));
+}
+
+std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
+  std::vector<CheckpointEntry> found;
+  if (!file_exists(directory)) return found;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+    if (const std::int64_t step = step_in(it->path().filename().string()); step > 0)
+      found.push_back({step, it->path()});
+  if (error) throw Error("{}: cannot be read: {}", directory.string(), error.message());
+  std::ranges::sort(found, {}, &CheckpointEntry::step);
+  return found;
+}
+
+CheckpointDirectory::CheckpointDirectory(FileOperations& operations, fs::path directory)
+    : operations_(operations), directory_(std::move(directory)) {
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  if (error) throw Error("--checkpoint-dir {}: cannot be made: {}", directory_.string(), error.message());
+  lock_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0) fail(directory_, "cannot be opened");
+  // A file system without locks is used without.
+  if (::flock(lock_, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+    ::close(lock_);
+    throw Error("--checkpoint-dir {}: another run writes its checkpoints there; end it, or name another directory",
+                directory_.string());
+  }
+  try {
+    remove_leftovers();
+    const fs::path trial = directory_ / ("trial" + std::string(kPartial));
+    if (operations_.make_directory(trial.c_str()) < 0) fail(directory_, "cannot be written");
+    fs::remove(trial);
+  } catch (...) {
+    ::close(lock_);
+    throw;
+  }
+}
+
+CheckpointDirectory::~CheckpointDirectory() { ::close(lock_); }
+
+void CheckpointDirectory::remove_leftovers() {
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(kPartial) && (name.starts_with(kPrefix) || name.starts_with("trial")))
+      left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) {
+    // A checkpoint that was moved aside for a newer one of the same step, which then did not come.
+    const std::string name = path.filename().string();
+    if (name.ends_with(kReplaced)) {
+      const fs::path whole = directory_ / name.substr(0, name.size() - kReplaced.size());
+      if (!fs::exists(whole)) {
+        fs::rename(path, whole);
+        continue;
+      }
+    }
+    fs::remove_all(path);
+  }
+}
+
+void CheckpointDirectory::begin(std::int64_t step) {
+  const fs::path partial = partial_path(directory_, step);
+  fs::remove_all(partial);
+  if (operations_.make_directory(partial.c_str()) < 0) fail(partial, "cannot be made");
+}
+
+void CheckpointDirectory::publish(Manifest manifest, const fs::path& model) {
+  const fs::path partial = partial_path(directory_, manifest.step), whole = checkpoint_path(directory_, manifest.step);
+  for (int rank = 0; rank < manifest.ranks; ++rank) {
+    const fs::path list = partial / RankFile::list_name(rank);
+    if (!file_exists(list))
+      throw Error("{}: rank {}'s file is not there; --checkpoint-dir must be in a file system that all hosts share",
+                  list.string(), rank);
+    manifest.files.push_back(parse_file_list(read_text(list, kMaxListBytes), list.string()));
+  }
+  const fs::path folder = partial / kModelFolder;
+  if (operations_.make_directory(folder.c_str()) < 0) fail(folder, "cannot be made");
+  for (const std::string& name : model_side_files(model)) {
+    const std::string text = read_text(model / name, kMaxModelFileBytes);
+    save_text(operations_, folder / name, text);
+    manifest.model_files.push_back(
+        {name, static_cast<std::int64_t>(text.size()), checksum_of(std::as_bytes(std::span(text)))});
+  }
+  save_text(operations_, partial / kManifestName, text_of(manifest));
+  for (int rank = 0; rank < manifest.ranks; ++rank) fs::remove(partial / RankFile::list_name(rank));
+  for (const fs::path& path : {folder, partial})
+    if (operations_.sync_directory(path.c_str()) < 0) fail(path, "cannot be brought to the disk");
+  const fs::path replaced = directory_ / (whole.filename().string() + std::string(kReplaced));
+  const bool replaces = fs::exists(whole);
+  if (replaces && operations_.rename(whole.c_str(), replaced.c_str()) < 0) fail(whole, "cannot be moved aside");
+  if (operations_.rename(partial.c_str(), whole.c_str()) < 0) {
+    const int cause = errno;
+    if (replaces) fs::rename(replaced, whole);
+    errno = cause;
+    fail(whole, "cannot be moved into place");
+  }
+  if (operations_.sync_directory(directory_.c_str()) < 0) fail(directory_, "cannot be brought to the disk");
+  if (replaces) fs::remove_all(replaced);
+}
+
+void CheckpointDirectory::abandon(std::int64_t step) noexcept {
+  std::error_code ignored;  // the next run removes what is left
+  fs::remove_all(partial_path(directory_, step), ignored);
+}
+
+void CheckpointDirectory::keep(std::int64_t count) {
+  const auto found = list_checkpoints(directory_);
+  const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(count, 1));
+  for (std::size_t i = 0; i + kept < found.size(); ++i) {
+    // Under another name first: what is half removed must not look whole.
+    const fs::path leaving = partial_path(directory_, found[i].step);
+    fs::remove_all(leaving);
+    fs::rename(found[i].path, leaving);
+    fs::remove_all(leaving);
+  }
+}
+
+}  // namespace zeepo

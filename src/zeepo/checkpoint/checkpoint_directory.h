@@ -1,0 +1,54 @@
+// The directory that holds a run's checkpoints, one directory each: step-00000100, step-00000200, ...
+//
+// A checkpoint is written in step-N.partial and appears by one rename, when every byte of it is on the disk. What a run
+// that was killed has left half-done is removed by the next run. One run at a time writes into a directory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "zeepo/checkpoint/file_operations.h"
+#include "zeepo/checkpoint/manifest.h"
+
+namespace zeepo {
+
+struct CheckpointEntry {
+  std::int64_t step;
+  std::filesystem::path path;
+};
+
+// By step. Throws Error when the directory cannot be read; one that is not there has none.
+std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory);
+std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
+std::filesystem::path partial_path(const std::filesystem::path& directory, std::int64_t step);
+
+// For the one rank that keeps the directory in order.
+class CheckpointDirectory {
+ public:
+  // Makes the directory, takes it for this run and removes what earlier ones have left half-done. Throws Error when
+  // another run has it, or it cannot be written.
+  CheckpointDirectory(FileOperations& operations, std::filesystem::path directory);
+  ~CheckpointDirectory();
+  CheckpointDirectory(const CheckpointDirectory&) = delete;
+  CheckpointDirectory& operator=(const CheckpointDirectory&) = delete;
+
+  // Where the ranks write the checkpoint of this step.
+  void begin(std::int64_t step);
+  // When every rank's file is on the disk: the manifest, files of the model, and the rename. The lists that the ranks
+  // have left become part of the manifest.
+  void publish(Manifest manifest, const std::filesystem::path& model);
+  void abandon(std::int64_t step) noexcept;
+  // Removes the oldest beyond `count`, never the newest.
+  void keep(std::int64_t count);
+
+ private:
+  void remove_leftovers();
+
+  FileOperations& operations_;
+  std::filesystem::path directory_;
+  int lock_ = -1;
+};
+
+}  // namespace zeepo

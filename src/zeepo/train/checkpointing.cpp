@@ -1,0 +1,158 @@
+#include "zeepo/train/checkpointing.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/file.h"
+#include "zeepo/checkpoint/sealed_json.h"
+#include "zeepo/train/option_table.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::int64_t kSampledTokens = 1 << 16;  // at the begin and the end of the data
+
+std::map<std::string, std::string> texts_of(const TrainOptions& options) {
+  std::map<std::string, std::string> texts;
+  for (const TrainOption& option : option_table())
+    if (std::string text = option.text(options); !text.empty()) texts[option.name] = std::move(text);
+  return texts;
+}
+
+std::vector<Manifest::Weight> weights_of(const UnitPlan& units) {
+  std::vector<Manifest::Weight> weights;
+  const WeightPlaces places(units);
+  for (const auto& [name, placed] : places.by_name()) {
+    Manifest::Weight weight{name, {}};
+    for (int i = 0; i < placed.slice.shape.rank(); ++i) weight.shape.push_back(placed.slice.shape[i]);
+    weights.push_back(std::move(weight));
+  }
+  return weights;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> origin_of(const TrainOptions& options, const TokenFile& data) {
+  const std::string config = read_text(options.model / "config.json");
+  const std::int64_t tokens = data.tokens(), some = std::min(tokens, kSampledTokens);
+  std::vector<std::int32_t> sampled(static_cast<std::size_t>(2 * some));
+  data.read(0, std::span(sampled).first(static_cast<std::size_t>(some)));
+  data.read(tokens - some, std::span(sampled).last(static_cast<std::size_t>(some)));
+  return {{"config.json", checksum_of(std::as_bytes(std::span(config)))},
+          {"tokens of --data", fmt::format("{}, {}", tokens, checksum_of(std::as_bytes(std::span(sampled))))}};
+}
+
+Checkpointing::Checkpointing(const RunPlan& plan, const TokenBatches& batches,
+                             std::map<std::string, std::string> origin, ModelEngine& engine, RunReport& report,
+                             FileOperations& operations)
+    : plan_(plan),
+      options_(plan.setup.options),
+      batches_(batches),
+      origin_(std::move(origin)),
+      engine_(engine),
+      report_(report),
+      operations_(operations),
+      rank_(plan.setup.ranks.rank),
+      ranks_(plan.setup.ranks.ranks) {
+  if (rank_ == 0) directory_ = std::make_unique<CheckpointDirectory>(operations, options_.checkpoint_dir);
+}
+
+// Of a run that ends early.
+Checkpointing::~Checkpointing() {
+  if (!file_) return;
+  engine_.snapshot().cancel();  // its threads write into the file
+  if (directory_) directory_->abandon(manifest_.step);
+}
+
+void Checkpointing::after_step(const StepReport& step, const Depths& depths) {
+  if (file_) look_after(false);
+  const std::int64_t every = options_.checkpoint_every;
+  if (every == 0 || step.step % every != 0) return;
+  if (file_) look_after(true);
+  begin(step, depths);
+}
+
+bool Checkpointing::save_last(const StepReport& step, const Depths& depths) {
+  if (file_) look_after(true);
+  if (last_begun_ != step.step || last_failed_) begin(step, depths);
+  if (file_) look_after(true);
+  return !last_failed_;
+}
+
+std::vector<float> Checkpointing::over_ranks(std::vector<float> numbers) {
+  if (ranks_ > 1) engine_.sum_over_ranks(numbers);
+  return numbers;
+}
+
+void Checkpointing::told(const std::string& failure) {
+  if (!failure.empty()) report_.save_failed(rank_, last_begun_, failure);
+}
+
+// Whether this step of a save has failed on any rank.
+bool Checkpointing::any_failed(const std::string& failure) {
+  told(failure);
+  return over_ranks({failure.empty() ? 0.0f : 1.0f})[0] > 0;
+}
+
+void Checkpointing::begin(const StepReport& step, const Depths& depths) {
+  last_begun_ = step.step;
+  last_failed_ = true;
+  std::string failure;
+  try {
+    if (directory_) directory_->begin(step.step);
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  if (any_failed(failure)) return report_.fault("checkpoint", step.step, "no checkpoint of this step");
+  manifest_ = {};
+  manifest_.step = step.step;
+  manifest_.samples = batches_.visited(step.step);
+  manifest_.loss = std::isfinite(step.result.loss) ? step.result.loss : 0;
+  manifest_.progress = engine_.progress();
+  manifest_.depths = depths;
+  manifest_.ranks = ranks_;
+  const StateFormat format = format_of(engine_.plan().options);
+  manifest_.moments = format.moments;
+  manifest_.dtype = name_of(options_.dtype);
+  manifest_.options = texts_of(options_);
+  manifest_.origin = origin_;
+  if (directory_) manifest_.weights = weights_of(engine_.units());
+  file_ = std::make_unique<RankFile>(operations_, partial_path(options_.checkpoint_dir, step.step), rank_,
+                                     engine_.snapshot().parts(), format);
+  engine_.snapshot().begin(
+      [this](std::size_t part, const StateViews& states, const View& param) { file_->write(part, states, param); });
+}
+
+void Checkpointing::look_after(bool wait) {
+  if (wait) {
+    engine_.settle();
+    engine_.snapshot().finish();
+  }
+  engine_.snapshot().advance();
+  const bool done = file_->done() && engine_.snapshot().finished();
+  if (over_ranks({done ? 1.0f : 0.0f})[0] < static_cast<float>(ranks_)) return;
+  const bool failed = any_failed(file_->failure());
+  file_.reset();
+  std::string failure;
+  if (directory_ && failed) {
+    directory_->abandon(manifest_.step);
+  } else if (directory_) {
+    try {
+      directory_->publish(manifest_, options_.model);
+    } catch (const std::exception& error) {
+      failure = error.what();
+      directory_->abandon(manifest_.step);
+    }
+  }
+  last_failed_ = any_failed(failure) || failed;
+  if (last_failed_) return report_.fault("checkpoint", manifest_.step, "no checkpoint of this step");
+  report_.checkpoint(manifest_.step, checkpoint_path(options_.checkpoint_dir, manifest_.step));
+  try {
+    if (directory_) directory_->keep(options_.checkpoint_keep);
+  } catch (const std::exception& error) {
+    report_.fault("checkpoint", manifest_.step, fmt::format("an older checkpoint cannot be removed: {}", error.what()));
+  }
+}
+
+}  // namespace zeepo

@@ -1,0 +1,61 @@
+// Checkpoints of a run, written while it trains: every so many steps, and after the last one.
+//
+// All ranks make the same calls after the same steps. Each rank writes its own file; when all are on the disk, which
+// the ranks tell each other after a step, rank 0 publishes the checkpoint. A save that fails is reported and costs
+// nothing else: the checkpoints before it stay, and training goes on.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "zeepo/binding/model_engine.h"
+#include "zeepo/checkpoint/checkpoint_directory.h"
+#include "zeepo/checkpoint/rank_file.h"
+#include "zeepo/train/planning.h"
+#include "zeepo/train/run_report.h"
+#include "zeepo/train/token_batches.h"
+
+namespace zeepo {
+
+// Where a run comes from: what is compared when it is resumed.
+std::map<std::string, std::string> origin_of(const TrainOptions& options, const TokenFile& data);
+
+class Checkpointing {
+ public:
+  // Borrows everything. Throws Error when the directory cannot be used.
+  Checkpointing(const RunPlan& plan, const TokenBatches& batches, std::map<std::string, std::string> origin,
+                ModelEngine& engine, RunReport& report, FileOperations& operations);
+  ~Checkpointing();
+
+  // Looks after the save that is under way and, where one is due, begins another.
+  void after_step(const StepReport& step, const Depths& depths);
+  // A checkpoint of this step, published when this returns. False: it could not be written.
+  bool save_last(const StepReport& step, const Depths& depths);
+  // Whether the last save that was begun has failed.
+  bool last_failed() const { return last_failed_; }
+
+ private:
+  void begin(const StepReport& step, const Depths& depths);
+  void look_after(bool wait);
+  std::vector<float> over_ranks(std::vector<float> numbers);
+  bool any_failed(const std::string& failure);
+  void told(const std::string& failure);
+
+  const RunPlan& plan_;
+  const TrainOptions& options_;  // of the plan
+  const TokenBatches& batches_;
+  std::map<std::string, std::string> origin_;
+  ModelEngine& engine_;
+  RunReport& report_;
+  FileOperations& operations_;
+  int rank_, ranks_;
+  std::unique_ptr<CheckpointDirectory> directory_;  // on rank 0
+  std::unique_ptr<RankFile> file_;                  // of the save under way
+  Manifest manifest_;                               // of the same
+  std::int64_t last_begun_ = 0;                     // step
+  bool last_failed_ = false;
+};
+
+}  // namespace zeepo

@@ -1,0 +1,220 @@
+#include "zeepo/zero/state_snapshot.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/first_failure.h"
+#include "zeepo/tensor/device.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::size_t kWriters = 2;  // threads that hand copies to the sink
+
+std::vector<SnapshotPart::Slice> slices_in(const std::vector<WeightPlaces::UnitSlice>& unit, const Extent& range) {
+  std::vector<SnapshotPart::Slice> slices;
+  for (const auto& [slice, place] : unit) {
+    const Extent part = common({place.place.offset, place.place.offset + place.elements}, range);
+    if (part.empty()) continue;
+    slices.push_back({slice.name, slice.shape, place.begin + part.begin - place.place.offset, part.elements(),
+                      part.begin - range.begin});
+  }
+  return slices;
+}
+
+std::size_t param_bytes(const StatePlan& plan, const SnapshotPart& part) {
+  return static_cast<std::size_t>(part.range.elements()) * size_of(plan.options.dtype);
+}
+
+}  // namespace
+
+std::vector<SnapshotPart> snapshot_parts(const UnitPlan& units, const StatePlan& plan) {
+  const WeightPlaces places(units);
+  const std::int64_t size = plan.options.piece_elements;
+  std::vector<SnapshotPart> parts;
+  for (std::size_t u = 0; u < plan.units.size(); ++u) {
+    const Extent& own = plan.units[u].own;
+    for (std::int64_t begin = own.begin; begin < own.end; begin += size) {
+      const Extent range{begin, std::min(begin + size, own.end)};
+      SnapshotPart part{u, range, plan.units[u].piece_with(range), slices_in(places.in_unit(u), range)};
+      if (!part.slices.empty()) parts.push_back(std::move(part));
+    }
+  }
+  return parts;
+}
+
+StateSnapshot::StateSnapshot(const UnitPlan& units, const StatePlan& plan, StateStore& store)
+    : names_(units), plan_(plan), store_(store), lower_(Device::current().lower) {
+  if (plan.options.snapshot_bytes == 0) return;
+  parts_ = snapshot_parts(units, plan);
+  for (const UnitStates& unit : plan.units) {
+    parts_of_.emplace_back(unit.pieces.size());
+    pieces_.emplace_back(unit.pieces.size());
+  }
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (parts_[i].piece) parts_of_[parts_[i].unit][*parts_[i].piece].push_back(i);
+  copies_.resize(parts_.size());
+  started_.assign(parts_.size(), true);
+  make_buffers(plan.options.snapshot_bytes);
+}
+
+// States in files are read in whole pages, a piece at a time; elsewhere only the part is copied.
+std::size_t StateSnapshot::bytes_of(const SnapshotPart& part) const {
+  const UnitStates& unit = plan_.units[part.unit];
+  std::size_t bytes = whole_pages(param_bytes(plan_, part));
+  if (!part.piece) return bytes;
+  const PiecePlan& piece = unit.pieces[*part.piece];
+  const std::int64_t elements = piece.place == Place::nvme ? piece.extent.elements() : part.range.elements();
+  if (piece.layout.holds_param) bytes = 0;
+  return bytes + whole_pages(piece.layout.bytes(elements));
+}
+
+void StateSnapshot::make_buffers(std::int64_t most_bytes) {
+  std::size_t bytes = 0;
+  for (const SnapshotPart& part : parts_) bytes = std::max(bytes, bytes_of(part));
+  if (bytes == 0) return;
+  const auto count = std::clamp<std::size_t>(static_cast<std::size_t>(most_bytes) / bytes, 1, parts_.size());
+  buffers_.resize(count);
+  for (Buffer& buffer : buffers_) buffer.memory = lower_->host().allocate(bytes, Kind::working);
+}
+
+void StateSnapshot::begin(Sink sink) {
+  if (!finished()) throw Error("snapshot: begun while another is under way");
+  if (writers_.empty())
+    for (std::size_t i = 0; i < kWriters; ++i) writers_.push_back(std::make_unique<Worker>());
+  sink_ = std::move(sink);
+  for (auto& unit : pieces_)
+    for (PieceState& piece : unit) piece.wanted = true;
+  started_.assign(parts_.size(), false);
+  left_ = parts_.size();
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (!parts_[i].piece || !pieces_[parts_[i].unit][*parts_[i].piece].due) queue_.push_back(i);
+  if (plan_.steps_in_backward()) std::ranges::reverse(queue_);  // the next step begins with the last unit
+  advance();
+}
+
+void StateSnapshot::announce_step(const PieceId& id) {
+  if (!pieces_.empty()) pieces_[id.unit][id.piece].due = true;
+}
+
+void StateSnapshot::after_step(const PieceId& id) {
+  if (pieces_.empty() || !pieces_[id.unit][id.piece].due) return;
+  pieces_[id.unit][id.piece].due = false;
+  if (!pieces_[id.unit][id.piece].wanted) return;
+  for (const std::size_t part : parts_of_[id.unit][id.piece]) queue_.push_back(part);
+  advance();
+}
+
+void StateSnapshot::before_step(const PieceId& id) {
+  if (pieces_.empty() || pieces_[id.unit][id.piece].due || !pieces_[id.unit][id.piece].wanted) return;
+  const auto start = std::chrono::steady_clock::now();
+  for (const std::size_t part : parts_of_[id.unit][id.piece])
+    if (!started_[part]) copy(part);
+  for (const std::size_t part : parts_of_[id.unit][id.piece])
+    for (Completion& completion : copies_[part]) completion.wait();
+  pieces_[id.unit][id.piece].wanted = false;
+  stalled_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void StateSnapshot::advance() {
+  while (!queue_.empty() && buffers_[next_].free.done()) {
+    if (!started_[queue_.front()]) copy(queue_.front());
+    queue_.pop_front();
+  }
+}
+
+bool StateSnapshot::finished() const {
+  return left_ == 0 && std::ranges::all_of(buffers_, [](const Buffer& buffer) { return buffer.free.done(); });
+}
+
+void StateSnapshot::finish() {
+  for (; !queue_.empty(); queue_.pop_front())
+    if (!started_[queue_.front()]) copy(queue_.front());
+  if (left_ > 0) throw Error("snapshot: {} parts wait for a step that has not been taken; settle first", left_);
+  for (Buffer& buffer : buffers_) buffer.free.wait();
+}
+
+void StateSnapshot::cancel() noexcept {
+  queue_.clear();
+  left_ = 0;
+  for (auto& unit : pieces_)
+    for (PieceState& piece : unit) piece.wanted = false;
+  FirstFailure told;  // by who waited for what failed
+  for (Buffer& buffer : buffers_) told.outlast([&] { buffer.free.wait(); });
+}
+
+Completion StateSnapshot::copy_array(Place from, const View& source, std::byte* to, const About& about,
+                                     const std::vector<Completion>& after) {
+  if (from == Place::device) return lower_->download_snapshot(source.data, to, source.bytes(), about, after);
+  return copier_.run([source, to, after = std::vector(after)]() mutable {
+    for (Completion& completion : after) completion.wait();
+    std::memcpy(to, source.data, source.bytes());
+  });
+}
+
+// Waits for a free buffer.
+void StateSnapshot::copy(std::size_t index) {
+  Buffer& buffer = buffers_[next_];
+  buffer.free.wait();
+  next_ = (next_ + 1) % buffers_.size();
+  started_[index] = true;
+  --left_;
+  const SnapshotPart& part = parts_[index];
+  const UnitStates& unit = plan_.units[part.unit];
+  const StateStore::UnitMemory& memory = store_.unit(part.unit);
+  const About about = names_.about("snapshot", part.unit);
+  const std::int64_t n = part.range.elements();
+  std::byte* const to = buffer.memory.data();
+  std::vector<Completion> copies;
+  StateViews states;
+  View param;
+  std::size_t used = 0;
+  std::vector<Completion> after = memory.params_written;
+  if (part.piece) {
+    const PiecePlan& plan = unit.pieces[*part.piece];
+    const StateStore::PieceMemory& piece = memory.pieces[*part.piece];
+    after.push_back(piece.written);
+    const std::int64_t first = part.range.begin - plan.extent.begin, all = plan.extent.elements();
+    if (plan.place == Place::nvme) {
+      const std::size_t bytes = plan.layout.bytes(all);
+      copies.push_back(lower_->read(piece.block, 0, to, bytes, about, after));
+      states = plan.layout.views(to, all).part(first, n);
+      used = whole_pages(bytes);
+    } else {
+      const StateViews source = plan.layout.views(piece.state(), all).part(first, n);
+      states = plan.layout.views(to, n);
+      const auto array = [&](const View& from, const View& into) {
+        if (from) copies.push_back(copy_array(plan.place, from, static_cast<std::byte*>(into.data), about, after));
+      };
+      for (std::size_t i = 0; i < source.moments.size(); ++i) {
+        array(source.moments[i].values, states.moments[i].values);
+        array(source.moments[i].exponents, states.moments[i].exponents);
+      }
+      array(source.low, states.low);
+      array(source.param, states.param);
+      used = whole_pages(plan.layout.bytes(n));
+    }
+    param = states.param;
+  }
+  if (!param) {
+    param = {to + used, plan_.options.dtype, {n}};
+    const std::size_t offset = plan_.param_offset(part.unit, part.range);
+    if (unit.params_place == Place::device)
+      copies.push_back(copy_array(Place::device, memory.params.of(part.range).view(), to + used, about, after));
+    else if (unit.params_place == Place::host)
+      copies.push_back(copy_array(Place::host, {memory.params_block.data() + offset, plan_.options.dtype, {n}},
+                                  to + used, about, after));
+    else
+      copies.push_back(lower_->read(memory.params_block, offset, to + used, param.bytes(), about, after));
+  }
+  buffer.free = writers_[index % writers_.size()]->run([this, index, states, param, copies]() mutable {
+    for (Completion& completion : copies) completion.wait();
+    sink_(index, states, param);
+  });
+  copies_[index] = std::move(copies);
+}
+
+}  // namespace zeepo

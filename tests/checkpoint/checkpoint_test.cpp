@@ -1,0 +1,182 @@
+// What was saved comes back; any byte that changes is found; a save that fails at any place leaves the one before it.
+#include "zeepo/checkpoint/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <fstream>
+#include <random>
+
+#include "tests/checkpoint/saved.h"
+#include "tests/support/errors.h"
+
+namespace zeepo {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Checkpoints : public testing::Test {
+ protected:
+  fs::path saved(std::int64_t step) {
+    save(operations_, directory(), model_, step);
+    return checkpoint_path(directory(), step);
+  }
+  fs::path directory() const { return files_.path() / "checkpoints"; }
+
+  TestDirectory files_;
+  fs::path model_ = model_in(files_);
+  FileOperations operations_;
+};
+
+std::vector<fs::path> files_below(const fs::path& path) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(path))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+TEST_F(Checkpoints, ComeBackWhole) {
+  expect_whole(saved(3));
+  EXPECT_EQ(files_below(checkpoint_path(directory(), 3)).size(), 5u);  // two ranks, the manifest, two of the model
+}
+
+TEST_F(Checkpoints, AnyFlippedByteIsFound) {
+  const fs::path path = saved(1);
+  std::mt19937 random(std::random_device{}());
+  for (const fs::path& file : files_below(path)) {
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    const auto size = static_cast<std::int64_t>(fs::file_size(file));
+    std::vector<std::int64_t> offsets;
+    for (std::int64_t at = 0; at < std::min<std::int64_t>(size, 64); ++at) offsets.push_back(at);
+    for (int i = 0; i < 150; ++i) offsets.push_back(static_cast<std::int64_t>(random()) % size);
+    offsets.push_back(size - 1);
+    for (const std::int64_t at : offsets) {
+      const char was = static_cast<char>(bytes.seekg(at).get());
+      const char is = static_cast<char>(was ^ (1 << random() % 8));
+      bytes.seekp(at).put(is).flush();
+      EXPECT_TRUE(names(error_text([&] { Checkpoint(path).verify(); }), path.string())) << file << " at " << at;
+      bytes.seekp(at).put(was).flush();
+    }
+  }
+  expect_whole(path);
+}
+
+TEST_F(Checkpoints, AnyCutOrMissingFileIsFound) {
+  for (const bool gone : {false, true}) {
+    const fs::path path = saved(1);
+    for (const fs::path& file : files_below(path)) {
+      const fs::path copy = files_.path() / "copy";
+      fs::copy_file(file, copy, fs::copy_options::overwrite_existing);
+      for (const std::uintmax_t bytes : {fs::file_size(file) - 1, fs::file_size(file) / 2, std::uintmax_t{0}}) {
+        if (gone)
+          fs::remove(file);
+        else
+          fs::resize_file(file, bytes);
+        EXPECT_FALSE(error_text([&] { Checkpoint(path).verify(); }).empty()) << file << " with " << bytes;
+        fs::copy_file(copy, file, fs::copy_options::overwrite_existing);
+      }
+    }
+    expect_whole(path);
+  }
+}
+
+TEST_F(Checkpoints, FaultsNameFileAndTensor) {
+  const fs::path path = saved(1);
+  const fs::path file = path / RankFile::name(1);
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end).put('\x7f');
+  EXPECT_TRUE(names(error_text([&] { Checkpoint(path).verify(); }), "rank-00001.safetensors", "fixed[20:40]"));
+}
+
+// Fails the n-th operation, in one of several ways; afterwards, as if the machine had stopped, all others.
+class Failing final : public FileOperations {
+ public:
+  enum class How { refused, full, short_write, stopped };
+  Failing(int at, How how) : at_(at), how_(how) {}
+
+  int make_directory(const char* path) override { return fails() ? -1 : FileOperations::make_directory(path); }
+  int create(const char* path) override { return fails() ? -1 : FileOperations::create(path); }
+  int allocate(int file, std::int64_t bytes) override { return fails() ? -1 : FileOperations::allocate(file, bytes); }
+  ssize_t write(int file, std::span<const std::byte> bytes, std::int64_t offset) override {
+    if (!fails()) return FileOperations::write(file, bytes, offset);
+    if (how_ == How::short_write && bytes.size() > 1) return FileOperations::write(file, bytes.first(1), offset);
+    return -1;
+  }
+  int sync(int file) override { return fails() ? -1 : FileOperations::sync(file); }
+  int sync_directory(const char* path) override { return fails() ? -1 : FileOperations::sync_directory(path); }
+  int rename(const char* from, const char* to) override { return fails() ? -1 : FileOperations::rename(from, to); }
+
+  bool reached() const { return count_ > at_; }
+
+ private:
+  bool fails() {
+    const int number = count_++;
+    errno = how_ == How::full ? ENOSPC : EIO;
+    return number == at_ || (how_ == How::stopped && number > at_);
+  }
+  int at_, count_ = 0;
+  How how_;
+};
+
+TEST_F(Checkpoints, AFaultOfAnyOperationLeavesTheOneBefore) {
+  using How = Failing::How;
+  saved(1);
+  for (const How how : {How::refused, How::full, How::short_write, How::stopped}) {
+    for (int at = 0;; ++at) {
+      Failing failing(at, how);
+      bool threw = false;
+      try {
+        save(failing, directory(), model_, 2);
+      } catch (const Error&) {
+        threw = true;
+      }
+      if (!failing.reached()) break;  // all of them have had their turn
+      ASSERT_LT(at, 100);
+      const auto found = list_checkpoints(directory());
+      ASSERT_FALSE(found.empty());
+      for (const auto& entry : found) expect_whole(entry.path);
+      EXPECT_EQ(found.front().step, 1);
+      EXPECT_TRUE(threw || found.size() == 2) << "operation " << at;  // a short write is completed
+      fs::remove_all(checkpoint_path(directory(), 2));
+    }
+  }
+  saved(2);  // what was left half-done is in nobody's way
+  EXPECT_EQ(list_checkpoints(directory()).size(), 2u);
+  for (const auto& entry : fs::directory_iterator(directory()))
+    EXPECT_FALSE(entry.path().string().ends_with(".partial")) << entry.path();
+}
+
+TEST_F(Checkpoints, AStepIsReplacedByItsNewer) {
+  saved(4);
+  expect_whole(saved(4));
+  EXPECT_EQ(list_checkpoints(directory()).size(), 1u);
+}
+
+TEST_F(Checkpoints, TheNewestStay) {
+  for (const std::int64_t step : {10, 20, 100, 30}) saved(step);
+  CheckpointDirectory checkpoints(operations_, directory());
+  checkpoints.keep(2);
+  const auto found = list_checkpoints(directory());
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].step, 30);
+  EXPECT_EQ(found[1].step, 100);
+  checkpoints.keep(0);
+  EXPECT_EQ(list_checkpoints(directory()).size(), 1u);
+}
+
+TEST_F(Checkpoints, OneRunAtATimeHasADirectory) {
+  const CheckpointDirectory first(operations_, directory());
+  EXPECT_TRUE(
+      names(error_text([&] { CheckpointDirectory(operations_, directory()); }), directory().string(), "another run"));
+}
+
+TEST_F(Checkpoints, AreNotReadFromElsewhere) {
+  const fs::path path = saved(1);
+  Manifest manifest = parse_manifest(read_text(path / kManifestName), "m");
+  manifest.files[0].name = "../../etc/passwd";
+  EXPECT_TRUE(names(error_text([&] { parse_manifest(text_of(manifest), "m"); }), "leads out"));
+  EXPECT_TRUE(names(error_text([&] { Checkpoint(files_.path()); }), "not a checkpoint"));
+}
+
+}  // namespace
+}  // namespace zeepo

@@ -1,0 +1,200 @@
+// A run that goes on from a checkpoint ends with the weights of the undisturbed run, to the bit: on any number of
+// ranks, at any stage, with any placement. A sample of the grid, drawn anew in every run; ZEEPO_TEST_SEED repeats one.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <random>
+
+#include "tests/support/errors.h"
+#include "tests/support/run_record.h"
+#include "tests/support/test_directory.h"
+#include "zeepo/checkpoint/checkpoint_directory.h"
+#include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/train/trainer.h"
+
+namespace zeepo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMicroBatches = 12;  // a step
+
+class Resume : public testing::Test {
+ protected:
+  Resume() {
+    const char* given = std::getenv("ZEEPO_TEST_SEED");
+    const auto seed = given ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+    random_.seed(seed);
+    RecordProperty("seed", static_cast<int>(seed));
+    std::printf("ZEEPO_TEST_SEED=%u\n", seed);
+  }
+  template <class T>
+  T one_of(std::vector<T> choices) {
+    return choices[random_() % choices.size()];
+  }
+  TrainOptions rule() {
+    TrainOptions options;
+    options.model =
+        fs::path(ZEEPO_TEST_DATA) / "golden" / one_of<std::string>({"llama-tiny", "gpt2-tiny", "qwen3-tiny"});
+    options.data = options.model / "tokens.bin";
+    options.seq_len = 8;
+    options.threads = 1;
+    options.steps = 5;
+    options.schedule.lr = 2e-3;
+    options.schedule.type = one_of<ScheduleType>({ScheduleType::constant, ScheduleType::cosine});
+    options.dtype = one_of<DType>({DType::f32, DType::bf16, DType::f16});
+    options.clip = one_of<float>({0.0f, 1.0f});
+    options.optimizer.type = one_of<OptimizerType>({OptimizerType::adamw, OptimizerType::adam, OptimizerType::sgd});
+    options.optimizer.moments = one_of<MomentType>({MomentType::fp32, MomentType::bf16, MomentType::eight_bit});
+    if (options.optimizer.type == OptimizerType::sgd && options.optimizer.moments == MomentType::eight_bit)
+      options.optimizer.moments = MomentType::bf16;
+    options.loss_scale = {.initial = 1024, .patience = 2};
+    return options;
+  }
+  // What changes no bit.
+  int arrange(TrainOptions& options) {
+    const int ranks = one_of<int>({1, 2, 3, 4});
+    options.grad_accum = kMicroBatches / ranks;
+    options.stage = one_of<int>({0, 1, 2, 3});
+    options.prefetch_bytes = one_of<std::int64_t>({0, 1 << 20});
+    const auto shares = [&] { return one_of<Shares>({{}, {.host = 1}, {.nvme = 1}, {.host = 0.4, .nvme = 0.3}}); };
+    options.placement.params = shares();
+    options.placement.optimizer = shares();
+    options.nvme_paths = {files_.path()};
+    options.piece_elements = EngineOptions::kPieceAlignment;
+    options.host_step_share = one_of<std::optional<double>>({std::nullopt, 0.0});
+    return ranks;
+  }
+  // The log's record; what is printed goes nowhere.
+  RunRecord train(TrainOptions options, int ranks) {
+    options.log = (files_.path() / "log.jsonl").string();
+    testing::internal::CaptureStderr();
+    ThreadsWorld world(ranks);
+    run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
+    printed_ = testing::internal::GetCapturedStderr();
+    return read_record(options.log);
+  }
+  static std::string described(const TrainOptions& o, int ranks) {
+    return fmt::format("{} on {} ranks, stage {}, {}, clip {}, params {}/{}, optimizer {}/{}", o.model.string(), ranks,
+                       o.stage, name_of(o.dtype), o.clip, o.placement.params.host, o.placement.params.nvme,
+                       o.placement.optimizer.host, o.placement.optimizer.nvme);
+  }
+  fs::path checkpoints() const { return files_.path() / "checkpoints"; }
+
+  const TestDirectory files_;
+  std::mt19937 random_;
+  std::string printed_;
+};
+
+TEST_F(Resume, EndsWithTheWeightsOfTheUndisturbedRun) {
+  for (int round = 0; round < 6; ++round) {
+    TrainOptions options = rule();
+    TrainOptions plain = options;
+    plain.grad_accum = kMicroBatches;
+    const RunRecord reference = train(plain, 1);
+    options.checkpoint_dir = checkpoints();
+    options.checkpoint_every = one_of<std::int64_t>({1, 2});
+    options.checkpoint_keep = 9;
+    options.checkpoint_bytes = one_of<std::int64_t>({1, 1 << 22});
+    std::string history;
+    for (int life = 0; life < 3; ++life) {
+      const int ranks = arrange(options);
+      history += described(options, ranks) + "\n";
+      options.resume.wanted = life > 0;
+      const RunRecord record = train(options, ranks);
+      EXPECT_EQ(record.hash, reference.hash) << history;
+      const std::vector<double> tail(reference.losses.end() - static_cast<std::ptrdiff_t>(record.losses.size()),
+                                     reference.losses.end());
+      EXPECT_EQ(record.losses, tail) << history;
+      // The last one is gone: the next life has steps to take.
+      const auto found = list_checkpoints(checkpoints());
+      ASSERT_FALSE(found.empty());
+      EXPECT_EQ(found.back().step, options.steps);
+      for (const auto& entry : found)
+        if (entry.step > 3 - life) fs::remove_all(entry.path);
+    }
+    fs::remove_all(checkpoints());
+  }
+}
+
+class ResumeOnce : public Resume {
+ protected:
+  ResumeOnce() {
+    options_.model = fs::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+    options_.data = options_.model / "tokens.bin";
+    options_.seq_len = 8;
+    options_.threads = 1;
+    options_.steps = 4;
+    options_.checkpoint_dir = checkpoints();
+    options_.checkpoint_every = 2;
+    options_.checkpoint_keep = 9;
+  }
+  std::string refused(const TrainOptions& options, int ranks = 1) {
+    return error_text([&] { train(options, ranks); });
+  }
+  TrainOptions options_;
+};
+
+TEST_F(ResumeOnce, OptionsThatChangeTheResultAreRefusedUnlessAllowed) {
+  train(options_, 1);
+  options_.resume.wanted = true;
+  options_.steps = 6;
+  TrainOptions other = options_;
+  other.schedule.lr = 5e-3;
+  const std::string text = refused(other);
+  testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(names(text, "--lr", "0.001", "0.005", "--allow-changes"));
+  other.resume.allow_changes = true;
+  train(other, 1);
+  EXPECT_TRUE(names(printed_, "--lr 0.001, now 0.005"));
+}
+
+TEST_F(ResumeOnce, OtherMicroBatchesAreARefusedChange) {
+  train(options_, 1);
+  options_.resume.wanted = true;
+  options_.steps = 6;
+  const std::string text = refused(options_, 2);
+  testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(names(text, "1 micro-batches a step", "now 2"));
+  options_.resume.allow_changes = true;
+  const RunRecord record = train(options_, 2);
+  EXPECT_EQ(record.losses.size(), 2u);
+}
+
+TEST_F(ResumeOnce, ADamagedCheckpointIsPassedOver) {
+  const RunRecord reference = train(options_, 1);
+  const fs::path newest = checkpoint_path(checkpoints(), 4) / "rank-00000.safetensors";
+  std::fstream(newest, std::ios::in | std::ios::out | std::ios::binary).seekp(-5, std::ios::end).put('\x55');
+  options_.resume.wanted = true;
+  const RunRecord record = train(options_, 1);
+  EXPECT_EQ(record.hash, reference.hash);
+  EXPECT_EQ(record.losses.size(), 2u);
+  EXPECT_TRUE(names(printed_, "passed over", "rank-00000.safetensors"));
+  // Named, it is refused.
+  std::fstream(newest, std::ios::in | std::ios::out | std::ios::binary).seekp(-5, std::ios::end).put('\x55');
+  options_.resume.from = checkpoint_path(checkpoints(), 4);
+  EXPECT_TRUE(names(refused(options_), "damaged", "rank-00000.safetensors"));
+  testing::internal::GetCapturedStderr();
+}
+
+TEST_F(ResumeOnce, NoneWholeIsAnErrorAndNoneAtAllANewRun) {
+  options_.resume.wanted = true;
+  const RunRecord record = train(options_, 1);
+  EXPECT_EQ(record.losses.size(), 4u);
+  EXPECT_TRUE(names(printed_, "no checkpoint"));
+  for (const auto& entry : list_checkpoints(checkpoints())) fs::remove(entry.path / kManifestName);
+  EXPECT_TRUE(names(refused(options_), "none of the 2 checkpoints"));
+  testing::internal::GetCapturedStderr();
+}
+
+TEST_F(ResumeOnce, ARunThatIsAtItsEndTakesNoStep) {
+  const RunRecord reference = train(options_, 1);
+  options_.resume.wanted = true;
+  const RunRecord record = train(options_, 1);
+  EXPECT_EQ(record.losses.size(), 0u);
+  EXPECT_EQ(record.hash, reference.hash);
+}
+
+}  // namespace
+}  // namespace zeepo
