@@ -33,6 +33,8 @@ int run(int argc, char** argv) {
   zeepo::cli::add_train(program);
   zeepo::cli::add_generate(program);
   zeepo::cli::add_tokenize(program);
+  zeepo::cli::add_inspect(program);
+  zeepo::cli::add_export(program);
   program.footer("zeepo COMMAND --help tells the options of a command.");
   try {
     program.parse(argc, argv);

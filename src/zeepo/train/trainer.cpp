@@ -6,6 +6,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/data/documents.h"
+#include "zeepo/model/model_tensors.h"
 #include "zeepo/model/staging_directory.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/train/step_side.h"
@@ -22,19 +23,6 @@ TokenFile open_data(const TrainOptions& options, const ModelConfig& config) {
   std::optional<std::int32_t> eos;
   if (!config.eos.empty() && config.eos.front() < config.vocab) eos = config.eos.front();
   return open_token_data(options.data, config.vocab, tokenizer ? &*tokenizer : nullptr, eos);
-}
-
-// As if no layer was cut into tiles: files know nothing of them.
-std::vector<ModelTensor> tensors_of(const ModelConfig& config) {
-  std::vector<ModelTensor> tensors;
-  const auto model = make_model(config);
-  for (const auto& [prefix, parameter] : named_parameters(*model))
-    for (const auto& slice : parameter->slices()) {
-      ModelTensor tensor{prefix + slice.name, {}};
-      for (int i = 0; i < slice.shape.rank(); ++i) tensor.shape.push_back(slice.shape[i]);
-      tensors.push_back(std::move(tensor));
-    }
-  return tensors;
 }
 
 // Says now, not after the last step, that the model cannot be saved there.
@@ -69,7 +57,7 @@ Trainer::Trainer(TrainOptions options, Communicator& communicator)
     : setup_(make_setup(std::move(options), shape_of(communicator))),
       options_(setup_.options),
       communicator_(communicator),
-      tensors_(tensors_of(setup_.config)) {
+      tensors_(model_tensors(setup_.config)) {
   data_.emplace(open_data(options_, setup_.config));
   const std::int64_t samples = sample_count(data_->tokens(), options_.seq_len);
   if (options_.steps == 0)
