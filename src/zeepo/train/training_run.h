@@ -20,13 +20,15 @@ class TrainingRun {
 
   // Weights from the files, or from the seed without any.
   void load(const WeightFiles* files);
-  // All steps, and the summary of them. Throws Error when the last loss is not finite.
+  // All steps, and the summary of them. Throws Error when the last loss is not finite, and Stopped on all ranks alike,
+  // with nothing on its way between them, when a signal to any rank asks for the end.
   void train();
   // A collective; rank 0 writes the Hugging Face directory.
   void save(const std::vector<ModelTensor>& tensors);
 
  private:
   StepReport step(std::int64_t number);
+  [[noreturn]] void stop(std::int64_t after_step, int signal);
 
   const RunPlan& plan_;
   const TrainOptions& options_;  // of the plan
