@@ -18,6 +18,18 @@ class Error : public std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
+// Thrown on all ranks alike where the work has ended, but not as it should: the program ends with this code.
+class EndedWith : public Error {
+ public:
+  template <class... Args>
+  explicit EndedWith(int exit_code, fmt::format_string<Args...> format, Args&&... args)
+      : Error(format, std::forward<Args>(args)...), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
 class UsageError : public Error {
  public:
   using Error::Error;

@@ -73,6 +73,7 @@ void InputFile::read(std::int64_t offset, std::span<std::byte> out) const {
 OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {
   partial_ = path_;
   partial_ += fmt::format(".partial-{}", ::getpid());
+  listed_ = PartialPath(partial_);
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw Error("cannot create {}: {}", path_.string(), std::strerror(errno));
 }
@@ -80,12 +81,18 @@ OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       partial_(std::move(other.partial_)),
+      listed_(std::move(other.listed_)),
       descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 OutputFile::~OutputFile() {
   if (descriptor_ < 0) return;
   ::close(descriptor_);
+  remove_partial();
+}
+
+void OutputFile::remove_partial() noexcept {
   ::unlink(partial_.c_str());
+  listed_.release();
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
@@ -103,14 +110,15 @@ void OutputFile::commit() {
   if (::fsync(descriptor_) != 0) throw Error("cannot write {}: {}", path_.string(), std::strerror(errno));
   if (::close(std::exchange(descriptor_, -1)) != 0) {
     const int cause = errno;
-    ::unlink(partial_.c_str());
+    remove_partial();
     throw Error("cannot write {}: {}", path_.string(), std::strerror(cause));
   }
   if (::rename(partial_.c_str(), path_.c_str()) != 0) {
     const int cause = errno;
-    ::unlink(partial_.c_str());
+    remove_partial();
     throw Error("cannot write {}: {}", path_.string(), std::strerror(cause));
   }
+  listed_.release();
 }
 
 }  // namespace zeepo

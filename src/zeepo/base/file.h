@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "zeepo/base/partial_files.h"
+
 namespace zeepo {
 
 // Throws Error when that cannot be found out (no permission, a name too long).
@@ -35,7 +37,7 @@ class InputFile {
 };
 
 // A file written beside its place and moved there by commit(), after its bytes reached the disk; without commit()
-// nothing is left behind. An error (a full disk) names the path and the cause.
+// nothing is left behind, nor by a process that is told to end. An error (a full disk) names the path and the cause.
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path path);
@@ -49,7 +51,10 @@ class OutputFile {
   void commit();
 
  private:
+  void remove_partial() noexcept;
+
   std::filesystem::path path_, partial_;
+  PartialPath listed_;
   int descriptor_ = -1;
 };
 

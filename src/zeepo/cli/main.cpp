@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/stop_request.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/usage_fault.h"
 #include "zeepo/comm/launch.h"
@@ -49,8 +50,16 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const zeepo::StopRequest::Signals signals;
   try {
     return run(argc, argv);
+  } catch (const zeepo::Stopped& stopped) {
+    std::fflush(nullptr);
+    if (stopped.exit_code()) return *stopped.exit_code();
+    zeepo::StopRequest::end_process(stopped.signal());
+  } catch (const zeepo::EndedWith& ended) {
+    if (zeepo::detect_launch().rank == 0) fmt::print(stderr, "zeepo: {}\n", ended.what());
+    return ended.exit_code();
   } catch (const zeepo::UsageError& error) {
     zeepo::cli::report_usage_fault(error.what());
     return zeepo::cli::kUsageError;

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/stop_request.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/usage_fault.h"
 #include "zeepo/comm/carrier.h"
@@ -71,7 +72,15 @@ void train(const TrainOptions& options, const Launch& launch) {
     std::optional<ThrottledCommunicator> slow;
     if (options.rank_bytes_per_second > 0 && ranks->size() > 1)
       slow.emplace(communicator, options.rank_bytes_per_second);
-    Trainer(options, slow ? *slow : communicator).run();
+    try {
+      Trainer(options, slow ? *slow : communicator).run();
+    } catch (const Stopped&) {  // on all ranks
+      communicator.finish();
+      throw;
+    } catch (const EndedWith&) {  // on all ranks
+      communicator.finish();
+      throw;
+    }
     communicator.finish();
   };
   ranks->set_progress_timeout(options.timeout_seconds);  // for the first contact, too
@@ -82,6 +91,10 @@ void train(const TrainOptions& options, const Launch& launch) {
     run();
     return;
   } catch (const CLI::RuntimeError&) {
+    throw;
+  } catch (const Stopped&) {
+    throw;
+  } catch (const EndedWith&) {
     throw;
   } catch (const UsageError& error) {
     failure = error.what();

@@ -5,11 +5,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "zeepo/base/partial_files.h"
+
 namespace zeepo {
 
 void Communicator::abort_job(const std::string& message) {
   fmt::print(stderr, "zeepo: rank {}: {}\n", rank(), message);
   std::fflush(nullptr);
+  remove_partial_files();
   std::_Exit(1);
 }
 

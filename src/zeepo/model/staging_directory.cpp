@@ -58,6 +58,7 @@ StagingDirectory::StagingDirectory(const fs::path& target) : target_(resolved(ta
   try {
     if (!target_exists_) make_parents();
     fs::remove_all(path_, ignored);  // what a killed process of the same id has left
+    listed_ = PartialPath(path_);
     make_directory(path_);
   } catch (...) {
     remove_parents();
@@ -68,11 +69,12 @@ StagingDirectory::StagingDirectory(const fs::path& target) : target_(resolved(ta
 StagingDirectory::~StagingDirectory() {
   std::error_code ignored;
   if (!path_.empty()) fs::remove_all(path_, ignored);
+  listed_.release();
   remove_parents();
 }
 
 void StagingDirectory::remove_parents() noexcept {
-  for (auto parent = made_.rbegin(); parent != made_.rend(); ++parent) ::rmdir(parent->c_str());  // not if in use
+  for (auto parent = made_.rbegin(); parent != made_.rend(); ++parent) ::rmdir(parent->path.c_str());  // not if in use
 }
 
 void StagingDirectory::make_parents() {
@@ -80,8 +82,9 @@ void StagingDirectory::make_parents() {
   for (fs::path parent = target_.parent_path(); !file_exists(parent); parent = parent.parent_path())
     missing.push_back(parent);
   for (auto parent = missing.rbegin(); parent != missing.rend(); ++parent) {
+    PartialPath listed(*parent, PartialPath::Directory::if_empty);
     make_directory(*parent);
-    made_.push_back(*parent);
+    made_.push_back({*parent, std::move(listed)});
   }
 }
 
@@ -90,6 +93,8 @@ void StagingDirectory::publish(const std::vector<std::string>& names,
   sync_directory(path_);
   if (!target_exists_) {
     move(path_, target_);
+    listed_.release();
+    for (Parent& parent : made_) parent.listed.release();
     path_.clear();
     sync_directory(target_.parent_path());
     return;

@@ -1,13 +1,16 @@
 // A fresh directory in which a set of files is completed before any of them takes its place in the target.
 //
 // A target that is not there yet comes into being whole, by one rename. In one that is there, files are replaced one by
-// one, once all of them are complete. Without publish() nothing is left, and the target is as it was.
+// one, once all of them are complete. Without publish() nothing is left, also by a process that is told to end, and the
+// target is as it was.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "zeepo/base/partial_files.h"
 
 namespace zeepo {
 
@@ -28,8 +31,13 @@ class StagingDirectory {
   void remove_parents() noexcept;
 
   std::filesystem::path target_, path_;
+  PartialPath listed_;
   bool target_exists_ = false;
-  std::vector<std::filesystem::path> made_;  // parents that were not there before, outermost first
+  struct Parent {
+    std::filesystem::path path;
+    PartialPath listed;
+  };
+  std::vector<Parent> made_;  // that were not there before, outermost first
 };
 
 }  // namespace zeepo

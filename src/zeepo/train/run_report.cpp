@@ -3,6 +3,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/numa.h"
 #include "zeepo/base/size.h"
+#include "zeepo/base/stop_request.h"
 #include "zeepo/train/step_side.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
@@ -85,6 +86,13 @@ void RunReport::tuned(std::int64_t step, const Tuner& tuner) {
   progress_->say(fmt::format("tuned: prefetch {}, {} pieces under way{}; {:.1f}% of a step waits for transfers",
                              format_size(depths.prefetch_bytes), depths.pieces_under_way, by_host,
                              100 * tuner.measured().share()));
+}
+
+void RunReport::stopped(std::int64_t after_step, int signal) {
+  end_steps();
+  const std::string name = name_of_signal(signal);
+  log_.write({{"event", "stop"}, {"step", after_step}, {"signal", name}});
+  if (speaks()) fmt::print(stderr, "stopped by {} after step {} of {}; no model is saved\n", name, after_step, steps_);
 }
 
 void RunReport::summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,

@@ -27,6 +27,8 @@ class RunReport {
   void step(const StepReport& report);
   void tuned(std::int64_t step, const Tuner& tuner);
   void end_steps() { progress_.reset(); }
+  // By a signal; also ends the steps.
+  void stopped(std::int64_t after_step, int signal);
   // A collective. `sent` and `carried` are those of the last step.
   void summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
                const LinkBytes& carried);

@@ -3,15 +3,16 @@
 #include <algorithm>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/file.h"
 #include "zeepo/zero/agreement.h"
 
 namespace zeepo {
 
 TraceFile::TraceFile(const std::filesystem::path& path, Communicator& communicator)
-    : communicator_(communicator), timeline_(spans_of(communicator)) {
+    : communicator_(communicator), path_(path), timeline_(spans_of(communicator)) {
   if (communicator.rank() != 0) return;
   try {
-    file_.emplace(path);
+    const OutputFile trial(path);
   } catch (const Error& fault) {
     throw Error("train: --trace: {}", fault.what());
   }
@@ -24,16 +25,17 @@ std::size_t TraceFile::spans_of(Communicator& communicator) {
 
 void TraceFile::write() {
   const auto events = gather_texts(communicator_, timeline_.events(communicator_.rank()));
-  if (!file_) return;
-  file_->write("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+  if (communicator_.rank() != 0) return;
+  OutputFile file(path_);
+  file.write("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
   for (std::size_t rank = 0; rank < events.size(); ++rank) {
-    if (rank > 0) file_->write(",\n");
-    file_->write(events[rank]);
+    if (rank > 0) file.write(",\n");
+    file.write(events[rank]);
   }
-  file_->write("]}\n");
-  file_->commit();
+  file.write("]}\n");
+  file.commit();
   const auto [first, last] = timeline_.steps();
-  const std::string path = file_->path().string();
+  const std::string path = path_.string();
   if (first > last)
     fmt::print(stderr, "trace in {}: the end of the last step, which has more spans than a trace may hold\n", path);
   else

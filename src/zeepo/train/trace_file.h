@@ -1,13 +1,11 @@
 // `--trace FILE`: what every rank did in the run's last steps, one Chrome trace for all of them.
 //
 // The ranks share the spans that a trace may hold, so that the file stays small enough for a viewer however many they
-// are. Rank 0 makes the file at the start and fills it at the end; a run that fails leaves none.
+// are. Rank 0 tries the place at the start and makes the file at the end; a run that fails leaves none.
 #pragma once
 
 #include <filesystem>
-#include <optional>
 
-#include "zeepo/base/file.h"
 #include "zeepo/base/timeline.h"
 #include "zeepo/comm/communicator.h"
 
@@ -26,7 +24,7 @@ class TraceFile {
   static std::size_t spans_of(Communicator& communicator);
 
   Communicator& communicator_;
-  std::optional<OutputFile> file_;  // of rank 0
+  const std::filesystem::path path_;
   Timeline timeline_;
 };
 

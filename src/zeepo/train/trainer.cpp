@@ -10,6 +10,7 @@
 #include "zeepo/model/staging_directory.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/train/step_side.h"
+#include "zeepo/train/stopping.h"
 #include "zeepo/train/trace_file.h"
 #include "zeepo/train/training_run.h"
 #include "zeepo/zero/agreement.h"
@@ -98,6 +99,7 @@ void Trainer::run() {
   std::optional<TraceFile> traced;
   if (!options_.trace.empty()) traced.emplace(options_.trace, communicator_);
   Timeline* timeline = traced ? &traced->timeline() : nullptr;
+  bool save_failed = false;
   Session session(session_options(plan, place, timeline), communicator_);
   {
     TrainingRun run(plan, batches, session, report, timeline);
@@ -108,8 +110,11 @@ void Trainer::run() {
     run.train();
     if (traced) traced->write();
     if (!options_.output.empty()) run.save(tensors_);
+    save_failed = run.last_save_failed();
   }
   session.check_empty();
+  if (save_failed)
+    throw EndedWith(kLastSaveFailed, "train: the checkpoint of the last step could not be written: see above");
 }
 
 }  // namespace zeepo

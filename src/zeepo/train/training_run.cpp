@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "zeepo/base/error.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/model/model_directory.h"
 #include "zeepo/train/resume.h"
+#include "zeepo/train/stopping.h"
 
 namespace zeepo {
 namespace {
@@ -70,6 +72,7 @@ void TrainingRun::train() {
   last.result.loss = static_cast<float>(last_loss_);
   CommBytes sent;
   LinkBytes carried;
+  std::optional<StopRequest::Watch> watch(StopRequest::Watcher::work);
   report_.begin_steps(options_.steps);
   for (std::int64_t number = steps_done_ + 1; number <= options_.steps; ++number) {
     const CommBytes sent_before = engine_.sent();
@@ -83,10 +86,15 @@ void TrainingRun::train() {
     sent = engine_.sent() - sent_before;
     carried = session_.lower().carried() - carried_before;
     report_.step(last);
+    if (const int signal = stop_asked_after(last.result)) stop(last, tuning.depths(), signal);
     tuning.after_step(last);
     if (checkpoints_) checkpoints_->after_step(last, tuning.depths());
   }
   if (checkpoints_ && last.step > steps_done_) checkpoints_->save_last(last, tuning.depths());
+  watch.reset();
+  // One that came after the last losses were sent. Several ranks have a heartbeat, which ends the job.
+  if (const int signal = StopRequest::signal(); signal != 0 && plan_.setup.ranks.ranks == 1)
+    stop(last, tuning.depths(), signal);
   report_.end_steps();
   if (!std::isfinite(last.result.loss))  // fp16 has skipped it
     throw Error(
@@ -104,13 +112,23 @@ StepReport TrainingRun::step(std::int64_t number) {
     const TokenBatches::Ids ids = batches_.read(number, m);
     run_micro_step(engine_, plan_.setup, number, m, [&] { return ids.on_device(batches_.shape()); });
   }
-  const StepResult result = engine_.step(lr);
+  const StepResult result = engine_.step(lr, stop_note());
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
 
   const std::int64_t tokens = plan_.setup.tokens_per_step();
   const double rate = static_cast<double>(tokens) / elapsed.count();
   const double flops_a_token = 6 * static_cast<double>(parameter_count(engine_.units()));
   return {number, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine_.stalls() - stalled};
+}
+
+void TrainingRun::stop(const StepReport& last, const Depths& depths, int signal) {
+  const bool saved = checkpoints_ && checkpoints_->save_last(last, depths);
+  engine_.settle();
+  report_.stopped(last.step, signal);
+  if (saved)
+    throw Stopped(signal, kStoppedAndSaved, "train: stopped by {} after step {}; --resume goes on from its checkpoint",
+                  name_of_signal(signal), last.step);
+  throw Stopped(signal, std::nullopt, "train: stopped by {} after step {}", name_of_signal(signal), last.step);
 }
 
 void TrainingRun::save(const std::vector<ModelTensor>& tensors) {

@@ -27,13 +27,17 @@ class TrainingRun {
   bool resume(const std::map<std::string, std::string>& origin);
   // Lets train() write checkpoints.
   void keep_checkpoints(const std::map<std::string, std::string>& origin, FileOperations& operations);
-  // All steps, and the summary of them. Throws Error when the last loss is not finite.
+  // All steps, and the summary of them. Throws Error when the last loss is not finite, and Stopped on all ranks alike,
+  // with nothing on its way between them, when a signal to any rank asks for the end.
   void train();
+  // Whether the last checkpoint that was to be written could not be.
+  bool last_save_failed() const { return checkpoints_ && checkpoints_->last_failed(); }
   // A collective; rank 0 writes the Hugging Face directory.
   void save(const std::vector<ModelTensor>& tensors);
 
  private:
   StepReport step(std::int64_t number);
+  [[noreturn]] void stop(const StepReport& last, const Depths& depths, int signal);
 
   const RunPlan& plan_;
   const TrainOptions& options_;  // of the plan

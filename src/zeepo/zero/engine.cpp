@@ -170,7 +170,7 @@ void Engine::abandon_pass() {
   if (pass_ == PassKind::training) weights_.drop_cache();
 }
 
-StepResult Engine::step(double lr) {
+StepResult Engine::step(double lr, float note) {
   if (micro_step_.number != micro_step_.count)
     throw Error("engine: step() after {} of {} micro-steps", micro_step_.number, micro_step_.count);
   const Span span(timeline_, TimelineRow::compute, "step");
@@ -187,7 +187,7 @@ StepResult Engine::step(double lr) {
     buffers_.set_reach(depths->pieces_under_way);
     steps_.set_host_share(depths->host_share);
   }
-  norm_.finish();
+  norm_.finish(note);
   reducer_.gather_rest();
   const StepContext context{++steps_taken_, lr};
   const bool any_deferred = !plan_.deferred.empty();
@@ -213,7 +213,7 @@ StepResult Engine::step(double lr) {
   weights_.await_always_there();
 
   collectives_.check();  // the control has come: so has all that it was computed from; the rest the next step checks
-  const StepResult result{norm_.loss(), norm_.on_host().norm, skipped, norm_.loss_scale().value()};
+  const StepResult result{norm_.loss(), norm_.on_host().norm, skipped, norm_.loss_scale().value(), norm_.note()};
   if (skipped) {
     if (in_backward)
       throw Error(

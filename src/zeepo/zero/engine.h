@@ -86,7 +86,8 @@ class Engine {
   // of it, with the rate that was expected. Throws Error when a gradient is not finite and there is no loss
   // scale to lower, with the weights as before; and when the loss alone is not finite, after the step. Shards stepped
   // in the backward pass leave out only those with such gradients; the others have been stepped when it throws.
-  StepResult step(double lr);
+  // `note` is a number of this rank's that travels with the losses: how the ranks agree on something at this step.
+  StepResult step(double lr, float note = 0);
   // Returns when every weight is stepped, and nothing is on its way: others may then use the communicator.
   void settle();
   // Other depths from the next step() on, when nothing is held that was fetched ahead: memory is used as if it had

@@ -70,6 +70,7 @@ struct StepResult {
   float grad_norm = 0;
   bool skipped = false;  // fp16 overflow: nothing was changed
   float loss_scale = 1;  // that the step was computed with
+  float note = 0;        // the largest of the notes that the ranks gave Engine::step()
 };
 
 // Seconds that the compute has waited: for collectives, for host memory and files, and for the host's steps.

@@ -21,12 +21,13 @@ GradientNorm::GradientNorm(const StatePlan& plan, Collectives& collectives)
   table_ = Tensor::from<std::int32_t>(layout_.table, {static_cast<std::int64_t>(layout_.table.size())}, Kind::working);
   blocks_ = Tensor({std::max<std::int64_t>(layout_.blocks, 1)}, DType::f32, Kind::working);
   control_ = Tensor({kControlSize}, DType::f32, Kind::working);
-  own_losses_ = Tensor({kLosses}, DType::f32, Kind::working);
-  losses_ = Tensor({plan.ranks.size * kLosses}, DType::f32, Kind::working);
-  const auto losses = static_cast<std::size_t>(plan.options.accumulation * plan.ranks.size);
+  own_losses_ = Tensor({kLosses + 1}, DType::f32, Kind::working);
+  losses_ = Tensor({plan.ranks.size * (kLosses + 1)}, DType::f32, Kind::working);
+  const auto numbers = static_cast<std::size_t>((plan.options.accumulation + 1) * plan.ranks.size);
   launch([&](auto& s) {
     fill(s, nodes_.view(), 0);
-    host_memory_ = transfer_memory(s, "host", sizeof(StepControl) + losses * sizeof(float));
+    fill(s, own_losses_.view(), 0);
+    host_memory_ = transfer_memory(s, "host", sizeof(StepControl) + numbers * sizeof(float));
   });
   if (plan.steps_in_backward()) unit_controls_ = Tensor({unit_at(plan.units.size())}, DType::f32, Kind::working);
 }
@@ -34,21 +35,26 @@ GradientNorm::GradientNorm(const StatePlan& plan, Collectives& collectives)
 void GradientNorm::add_loss(ConstView loss, const MicroStep& micro_step) {
   const std::int64_t slot = micro_step.number % kLosses;
   if (slot == 0 && !micro_step.first()) send_losses(micro_step.number);
-  const View to = own_losses_.part(slot, {1}).view();
+  const View to = own_losses_.part(1 + slot, {1}).view();
   launch([&](auto& s) { sum(s, loss, 1, to, false); });
+}
+
+GradientNorm::Sent GradientNorm::sent_with(std::int64_t micro_step) const {
+  const std::int64_t begin = micro_step / kLosses * kLosses, left = plan_.options.accumulation - begin;
+  return {begin, std::min(kLosses, left), left <= kLosses ? 1 : 0};
 }
 
 // Those of all ranks since they were last sent, up to micro-step `end`, go to the host.
 void GradientNorm::send_losses(std::int64_t end) {
-  const std::int64_t begin = (end - 1) / kLosses * kLosses, count = end - begin;
-  const View own = own_losses_.part(0, {count}).view();
+  const Sent sent = sent_with(end - 1);
+  const View own = own_losses_.part(1 - sent.notes, {sent.numbers()}).view();
   View all = own;
   if (!plan_.ranks.alone) {
-    all = losses_.part(0, {count * plan_.ranks.size}).view();
+    all = losses_.part(0, {sent.numbers() * plan_.ranks.size}).view();
     Collecting gathered = collectives_.all_gather(own, all, {"losses", 0});
     collectives_.wait(gathered);
   }
-  launch([&](auto& s) { copy_to_host(s, all.data, host_losses() + begin * plan_.ranks.size, all.bytes()); });
+  launch([&](auto& s) { copy_to_host(s, all.data, host_losses() + sent.begin * plan_.ranks.size, all.bytes()); });
 }
 
 Tensor GradientNorm::own_nodes(std::size_t unit) const {
@@ -66,7 +72,12 @@ void GradientNorm::finish_unit(std::size_t unit) {
   launch([&](auto& s) { finish_norm(s, nodes, 1, 0, control); });
 }
 
-void GradientNorm::finish() {
+void GradientNorm::finish(float note) {
+  if (note != own_note_) {
+    const View to = own_losses_.part(0, {1}).view();
+    launch([&](auto& s) { fill(s, to, note); });
+    own_note_ = note;
+  }
   send_losses(plan_.options.accumulation);
   const Tensor own = nodes_.part(plan_.ranks.rank * layout_.rank_nodes, {layout_.rank_nodes});
   Collecting gathered = collectives_.all_gather(own.view(), nodes_.view(), {"gradient norms", 0});
@@ -84,13 +95,17 @@ const StepControl& GradientNorm::take() {
   launch([&](auto& s) {
     wait_for(s, sent_);
     std::memcpy(&host_control_, host_memory_.data(), sizeof(StepControl));
-    host_loss_ = 0;
-    const std::int64_t all = plan_.options.accumulation, ranks = plan_.ranks.size;
-    for (std::int64_t m = 0; m < all; ++m) {
-      const std::int64_t begin = m / kLosses * kLosses, count = std::min(kLosses, all - begin);  // sent together
+    host_loss_ = host_note_ = 0;
+    const std::int64_t ranks = plan_.ranks.size;
+    const auto number = [&](const Sent& sent, std::int64_t rank, std::int64_t i) {
+      return host_losses()[sent.begin * ranks + rank * sent.numbers() + i];
+    };
+    for (std::int64_t m = 0; m < plan_.options.accumulation; ++m) {
+      const Sent sent = sent_with(m);
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const float loss = host_losses()[begin * ranks + rank * count + m - begin];
+        const float loss = number(sent, rank, sent.notes + m - sent.begin);
         host_loss_ = static_cast<float>(double{host_loss_} + double{loss} * double{mean_});
+        if (sent.notes == 1) host_note_ = std::max(host_note_, number(sent, rank, 0));
       }
     }
   });

@@ -30,9 +30,10 @@ class GradientNorm {
   void measure(std::size_t unit, const Tensor& gradients);
   // Of one unit, for its step inside the backward pass: whether this rank's part is finite. Nothing is clipped.
   void finish_unit(std::size_t unit);
-  // Of all units and ranks. The control and the loss go to the host, ahead of what the stream is given next.
-  void finish();
-  // Waits until the control and the loss are on the host.
+  // Of all units and ranks. The control and the loss go to the host, ahead of what the stream is given next. This
+  // rank's note goes with the losses.
+  void finish(float note = 0);
+  // Waits until the control, the loss and the ranks' notes are on the host.
   const StepControl& take();
 
   ConstView control() const { return control_.view(); }
@@ -40,6 +41,7 @@ class GradientNorm {
   StepControl unit_control_on_host(std::size_t unit) const;
   const StepControl& on_host() const { return host_control_; }
   float loss() const { return host_loss_; }
+  float note() const { return host_note_; }  // the largest of all ranks'
 
   const LossScale& loss_scale() const { return loss_scale_; }
   void restore_loss_scale(const LossScale::State& saved) {
@@ -49,9 +51,15 @@ class GradientNorm {
 
  private:
   static constexpr std::int64_t kControlSize = sizeof(StepControl) / sizeof(float);
-  static constexpr std::int64_t kLosses = 64;  // of a rank that are sent together
+  static constexpr std::int64_t kLosses = 64;  // of a rank that are sent together; the last ones after its note
   static std::int64_t unit_at(std::size_t unit) { return static_cast<std::int64_t>(unit) * kControlSize; }
   Tensor own_nodes(std::size_t unit) const;
+  // The `losses` from `begin` on that are sent together, and how many notes before them: one or none.
+  struct Sent {
+    std::int64_t begin, losses, notes;
+    std::int64_t numbers() const { return notes + losses; }
+  };
+  Sent sent_with(std::int64_t micro_step) const;
   void send_losses(std::int64_t end);
   float* host_losses() const { return reinterpret_cast<float*>(host_memory_.data()) + kControlSize; }
 
@@ -61,12 +69,13 @@ class GradientNorm {
   LossScale loss_scale_;
   NormLayout layout_;
   Tensor nodes_, table_, blocks_, control_;
-  Tensor own_losses_, losses_;  // kLosses of this rank; as many of each rank, one rank after another
+  Tensor own_losses_, losses_;  // this rank's note and kLosses; as many of each rank, one rank after another
+  float own_note_ = 0;          // as own_losses_ has it
   Tensor unit_controls_;        // a StepControl a unit, where units are stepped in the backward pass
   // The last step's on the host, and the memory that they come through.
   StepControl host_control_{};
-  float host_loss_ = 0;
-  MemoryRange host_memory_;  // the control; then kLosses of each rank, and so on
+  float host_loss_ = 0, host_note_ = 0;
+  MemoryRange host_memory_;  // the control; then kLosses of each rank, and so on; the last ones after its note
   Point sent_;
 };
 

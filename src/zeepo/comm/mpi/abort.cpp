@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "zeepo/base/partial_files.h"
+
 namespace zeepo {
 
 void abort_mpi(int rank, const std::string& message) {
@@ -18,6 +20,7 @@ void abort_mpi(int rank, const std::string& message) {
   // Should MPI_Abort itself hang, the alarm ends this process and the launcher the others.
   std::signal(SIGALRM, SIG_DFL);
   alarm(10);
+  remove_partial_files();  // this end runs no destructors
   std::this_thread::sleep_for(std::chrono::milliseconds(1000));
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);

@@ -221,8 +221,13 @@ void Heart::obey_termination() {
   const bool stood_still = pulse_.stood_still > 0 && seconds(pulse_.last_step - pulse_.resumed_at) < kSilenceSeconds;
   const std::string died = stood_still ? fmt::format(", after it had stood still for {:.0f} s", pulse_.stood_still)
                                        : termination_.who_died();
-  fmt::print(stderr, "zeepo: rank {}: told to end by SIGTERM while it {}{}\n", mail_.rank(), position_.str(), died);
+  const bool left_to_work = died.empty() && termination_.left_to_work();
+  const bool said = std::exchange(pulse_.told_to_end, true);
+  if (left_to_work && said) return;
+  fmt::print(stderr, "zeepo: rank {}: told to end by {} while it {}{}\n", mail_.rank(),
+             name_of_signal(StopRequest::signal()), position_.str(), left_to_work ? "; it ends after this step" : died);
   std::fflush(nullptr);
+  if (left_to_work) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other ranks must not take this one for the dead
   termination_.end_process();
 }

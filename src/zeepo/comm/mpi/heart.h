@@ -52,6 +52,7 @@ class Heart {
     double stood_still = 0;  // seconds before resumed_at
     double since_beat = kBeatSeconds, silent = 0;
     bool leaving = false, predecessor_left = false;
+    bool told_to_end = false;
   };
 
   void live();
