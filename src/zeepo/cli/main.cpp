@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <sstream>
@@ -13,6 +15,18 @@
 namespace {
 
 constexpr int kFailure = 1;
+
+// Destructors of libraries take memory too (nlohmann's JSON does). Where there is none left, they cannot throw.
+[[noreturn]] void end_without_unwinding() {
+  try {
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    std::fputs("zeepo: out of host memory\n", stderr);
+    std::_Exit(kFailure);
+  } catch (...) {
+  }
+  std::abort();
+}
 
 // What CLI11 has to say of an error, or as help, which rank 0 gives for all.
 int finish(const CLI::App& program, const CLI::ParseError& error) {
@@ -47,6 +61,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(end_without_unwinding);
+  std::signal(SIGXFSZ, SIG_IGN);  // past `ulimit -f` a write then fails as on a full disk, and says so
   try {
     return run(argc, argv);
   } catch (const zeepo::UsageError& error) {
