@@ -184,7 +184,7 @@ class Faults:
             "nproc": lambda: case.random.randrange(1, 12), "data": lambda: case.random.randrange(5 << 20, 200 << 20),
         }
         # MPI itself needs the others, and does not always say so.
-        limit = case.one_of(["fsize", "memlock"] if job.ranks > 1 else limits)
+        limit = "memlock" if job.ranks > 1 else case.one_of(limits)
         words = ["prlimit", f"--{limit}={limits[limit]()}", "--core=0"]
         if limit == "nproc":
             if os.getuid() == 0:
