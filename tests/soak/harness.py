@@ -58,6 +58,7 @@ class Finished:
     timed_out: bool
     left_processes: int  # that lived on after it
     peak_bytes: int      # of the largest process
+    sign: str = "zeepo: "  # what the program's messages begin with
 
     def shell(self):
         """What repeats it in a shell."""
@@ -67,7 +68,7 @@ class Finished:
     def messages(self):
         """The program's own error messages."""
         return [line for line in self.err.splitlines()
-                if line.startswith("zeepo: ") and not line.startswith("zeepo: warning: ")]
+                if line.startswith(self.sign) and not line.startswith("zeepo: warning: ")]
 
     def check_end(self):
         """Raises Failed for an end that no program may have, whatever it was asked."""
@@ -189,6 +190,8 @@ class Case:
         if ranks > 1:
             command, environment = [*self.soak.launcher, "-n", str(ranks), *command], MPI_ENVIRONMENT
         finished = self.launch(command, environment)
+        if program:
+            finished.sign = ""
         finished.check_end()
         return finished
 

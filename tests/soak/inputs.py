@@ -149,8 +149,7 @@ def draw_prompts(case: Case):
     if made.code != 0:
         raise Failed("a model as drawn does not train", made)
     if case.chance(0.5):
-        spoil_file(case, trained / case.one_of(["tokenizer.json", "config.json", "generation_config.json"])
-                   if (trained / "tokenizer.json").exists() else trained / "config.json")
+        spoil_file(case, case.one_of(sorted(trained.glob("*.json"))))
     prompt = case.one_of([*PROMPTS, draw_text(case.random, 5)])
     generate(case, trained, ["--prompt", prompt])
 

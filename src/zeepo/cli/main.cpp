@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -16,12 +14,15 @@ namespace {
 
 constexpr int kFailure = 1;
 
+// Where stderr is full there is nobody to tell; fmt would throw.
+void say(const char* message) { std::fprintf(stderr, "zeepo: %s\n", message); }
+
 // Destructors of libraries take memory too (nlohmann's JSON does). Where there is none left, they cannot throw.
 [[noreturn]] void end_without_unwinding() {
   try {
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    std::fputs("zeepo: out of host memory\n", stderr);
+    say("out of host memory");
     std::_Exit(kFailure);
   } catch (...) {
   }
@@ -69,9 +70,9 @@ int main(int argc, char** argv) {
     zeepo::cli::report_usage_fault(error.what());
     return zeepo::cli::kUsageError;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "zeepo: out of host memory\n");
+    say("out of host memory");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "zeepo: {}\n", error.what());
+    say(error.what());
   }
   return kFailure;
 }
