@@ -13,6 +13,8 @@ ROOMY = {tier: 256 << 20 for tier in TIERS}
 # What --placement auto decides, unless it is given.
 CHOSEN = ("--offload-optimizer", "--offload-param", "--offload-activations", "--activation-checkpointing", "--prefetch",
           "--cache-policy")
+# A share that the host steps is refused where the placement leaves it no state.
+BESIDE = ("--step-below",)
 
 
 def text_of(budgets):
@@ -74,7 +76,7 @@ def one_byte_less(group, options, ranks, fitting):
     if outcome.finished.code != 1 or f"of {tier} memory" not in message or "--placement auto" not in message and \
             "--memory nvme=" not in message:
         raise Failed(f"a budget of {tier} that is one byte short: the message names no way out", outcome.finished)
-    freed = {name: text for name, text in options.items() if name not in CHOSEN}
+    freed = {name: text for name, text in options.items() if name not in CHOSEN + BESIDE}
     freed.update({"--placement": "auto", "--memory": text_of({**ROOMY, tier: less[tier]}),
                   "--nvme-path": str(group.case.new_directory("nvme"))})
     if group.rule.get("--sum-order") == "local":
