@@ -82,9 +82,12 @@ def put_raw(text):
 
 def spoil_json(random, text):
     """JSON with other values, keys missing, swapped, doubled or added; or no JSON at all."""
-    if random.random() < 0.15:
-        return spoil_bytes(random, text.encode()).decode("utf-8", "surrogateescape")
-    value = copy.deepcopy(json.loads(text))
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # it has been spoiled before
+        value = None
+    if value is None or random.random() < 0.15:
+        return spoil_bytes(random, text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
     doubled = ""
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         places = places_in(value)
