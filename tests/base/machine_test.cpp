@@ -47,6 +47,11 @@ class FakeMachine {
 };
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
+TEST(UsableMemoryBytes, SaysWhyItCannotBeRead) {
+  const TestDirectory empty;
+  EXPECT_TRUE(names(error_text([&] { (void)usable_memory_bytes(empty.path()); }), "meminfo", "No such file"));
+}
+
 TEST(ControlGroups, NoneLeaveTheMachinesMemory) {
   const FakeMachine machine;
   EXPECT_EQ(machine.usable(), 64 * kGiB);

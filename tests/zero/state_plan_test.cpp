@@ -109,6 +109,20 @@ TEST(StatePlan, WhatPassesThroughABufferIsWhatItsStepperCannotReach) {
   }
 }
 
+// Otherwise a buffer of nothing would be wanted, and there is none.
+TEST(StatePlan, APieceWithoutStatePassesThroughNoBuffer) {
+  EngineOptions options = tiered(StepSide::device);
+  options.dtype = DType::f32;
+  options.optimizer = {.type = OptimizerType::sgd, .momentum = 0};
+  const StatePlan plan = plan_states(plain_units({3000, 3000, 3000, 3000}), options, {});
+  ASSERT_FALSE(plan.deferred.empty());
+  for (const PieceId& id : plan.deferred) {
+    const SlotParts parts = slot_parts(plan, id, plan.piece(id).stepped_by);
+    EXPECT_FALSE(parts.states.has_value());
+    EXPECT_EQ(parts.bytes > 0, parts.params.has_value() || parts.grads.has_value());
+  }
+}
+
 // Stage 0 keeps its gradients until all ranks have gathered them.
 TEST(StatePlan, StageZeroOnSeveralRanksStepsAfterTheBackwardPass) {
   const UnitPlan units = plain_units({3000});

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <set>
 #include <string>
 
@@ -19,8 +18,9 @@ namespace {
 
 std::int64_t memory_line(const std::filesystem::path& root, const char* key) {
   const auto path = root / "proc/meminfo";
-  if (!std::ifstream(path)) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
+  errno = 0;
   const auto kibibytes = number_after(path, key);
+  if (!kibibytes && errno != 0) throw Error("cannot read {}: {}", path.string(), std::strerror(errno));
   if (!kibibytes) throw Error("{} has no {} line", path.string(), key);
   return *kibibytes * 1024;
 }

@@ -1,6 +1,6 @@
-#include <fmt/format.h>
-
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <sstream>
@@ -14,6 +14,21 @@
 namespace {
 
 constexpr int kFailure = 1;
+
+// Where stderr is full there is nobody to tell; fmt would throw.
+void say(const char* message) { std::fprintf(stderr, "zeepo: %s\n", message); }
+
+// Destructors of libraries take memory too (nlohmann's JSON does). Where there is none left, they cannot throw.
+[[noreturn]] void end_without_unwinding() {
+  try {
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    say("out of host memory");
+    std::_Exit(kFailure);
+  } catch (...) {
+  }
+  std::abort();
+}
 
 // What CLI11 has to say of an error, or as help, which rank 0 gives for all.
 int finish(const CLI::App& program, const CLI::ParseError& error) {
@@ -50,6 +65,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(end_without_unwinding);
+  std::signal(SIGXFSZ, SIG_IGN);  // past `ulimit -f` a write then fails as on a full disk, and says so
   const zeepo::StopRequest::Signals signals;
   try {
     return run(argc, argv);
@@ -64,9 +81,9 @@ int main(int argc, char** argv) {
     zeepo::cli::report_usage_fault(error.what());
     return zeepo::cli::kUsageError;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "zeepo: out of host memory\n");
+    say("out of host memory");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "zeepo: {}\n", error.what());
+    say(error.what());
   }
   return kFailure;
 }

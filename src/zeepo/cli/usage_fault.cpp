@@ -12,14 +12,17 @@
 namespace zeepo::cli {
 namespace {
 
+// Where stderr is full there is nobody to tell, and the exit code stays what it is; fmt::print would throw.
+void say(const std::string& message) { std::fprintf(stderr, "zeepo: %s\n", message.c_str()); }
+
 // Once, where all ranks say the same; else each with its rank.
 void print_faults(const std::vector<std::string>& faults) {
   if (std::ranges::all_of(faults, [&](const std::string& fault) { return fault == faults[0]; })) {
-    fmt::print(stderr, "zeepo: {}\n", faults[0]);
+    say(faults[0]);
     return;
   }
   for (std::size_t rank = 0; rank < faults.size(); ++rank)
-    if (!faults[rank].empty()) fmt::print(stderr, "zeepo: rank {}: {}\n", rank, faults[rank]);
+    if (!faults[rank].empty()) say(fmt::format("rank {}: {}", rank, faults[rank]));
 }
 
 }  // namespace
@@ -44,7 +47,7 @@ void report_usage_fault(const std::string& message) {
   } catch (const std::exception&) {
     // The ranks cannot be connected: what this one has to say is said all the same.
   }
-  fmt::print(stderr, "zeepo: {}\n", message);
+  say(message);
 }
 
 }  // namespace zeepo::cli

@@ -216,7 +216,9 @@ SlotParts slot_parts(const StatePlan& plan, const PieceId& id, SteppedBy by) {
     return result;
   };
   const auto elements = static_cast<std::size_t>(piece.extent.elements());
-  if (away(piece.place)) parts.states = part(0, piece.layout.bytes(piece.extent.elements()));
+  // SGD in fp32 without momentum keeps no state.
+  if (const std::size_t bytes = piece.layout.bytes(piece.extent.elements()); bytes > 0 && away(piece.place))
+    parts.states = part(0, bytes);
   if (!piece.layout.holds_param && away(states.params_place))
     parts.params = part(plan.param_offset(id.unit, piece.extent), elements * size_of(plan.options.dtype));
   if (piece.keeps_gradients && piece.place != Place::device && away(piece.place))
