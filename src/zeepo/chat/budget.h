@@ -12,7 +12,7 @@ namespace zeepo::jinja {
 
 class Budget {
  public:
-  static constexpr std::int64_t kSteps = 5'000'000;
+  static constexpr std::int64_t kSteps = 2'000'000;
   static constexpr std::int64_t kBytes = std::int64_t{256} << 20;
   static constexpr int kDepth = 400;
   static constexpr std::int64_t kLongestRange = 100'000;  // as in Jinja's sandbox
