@@ -74,7 +74,7 @@ TEST_F(TrainingExamples, ATemplateThatRewritesEarlierTurnsIsRefusedWithTheWayOut
             "data.jsonl:3", "macro"));
 }
 
-// "s." is one token here; the template ends the part that counts in the middle of it.
+// The template ends the part that counts in the middle of the token " the".
 TEST_F(TrainingExamples, TokensAreThoseOfTheWholeTextWhereverThePartsEnd) {
   constexpr std::string_view kCut =
       "The the{% generation %} the the t{% endgeneration %}he the{% generation %}n{% endgeneration %}";

@@ -18,8 +18,7 @@ class ExpressionParser {
   ExpressionPtr expression(Conditional conditional = Conditional::yes);
   // What is assigned to: a name, names with commas between them, or with a namespace's attribute.
   ExpressionPtr target(bool attributes, std::string_view end = "");
-  // Filters with `|` between them, applied to a block; the first one's parts[0] is null. `inner`: without the first
-  // `|`.
+  // Filters with `|` between them, applied to a block; the first one's parts[0] is null. Null where there is none.
   ExpressionPtr block_filter(bool starts_with_name);
 
  private:
