@@ -1,9 +1,8 @@
 #include "zeepo/data/documents.h"
 
-#include <gtest/gtest.h>
-
 #include <vector>
 
+#include "tests/support/errors.h"
 #include "tests/support/test_directory.h"
 
 namespace zeepo {
@@ -43,6 +42,12 @@ TEST(Documents, BlankLinesAreNone) {
   for_each_document(folder.write("a.jsonl", "{\"text\":\"a\"}\r\n  \r\n{\"text\":\"\"}\n"),
                     [&](std::string_view text) { documents.emplace_back(text); });
   EXPECT_EQ(documents, (std::vector<std::string>{"a", ""}));
+}
+
+TEST(Documents, FineTuningDataIsRefusedWithTheWayOut) {
+  for (const char* line : {R"({"messages": [{"role": "user"}]})", R"({"prompt": "a", "completion": "b"})"})
+    EXPECT_TRUE(
+        names(error_text([&] { text_of_json_line(line, "a.jsonl", 4); }), "a.jsonl:4", "no \"text\"", "train --data"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "zeepo/ops/loss.h"
 
 #include <cmath>
+#include <limits>
 
 #include "tests/support/errors.h"
 #include "tests/support/gradient_check.h"
@@ -21,6 +22,20 @@ TEST(HeadCrossEntropy, GradientsAgreeWithDifferences) {
   const Tensor targets = int_tensor({0, 4, 2, 4, 1, 6}, {2, 3});
   expect_gradients({random_input("x", {2, 3, 5}, 1), random_input("weight", {7, 5}, 2)},
                    [&](auto in) { return head_cross_entropy(in[0], in[1], targets); });
+}
+
+TEST(HeadCrossEntropy, TargetsThatDoNotCountAreLeftOutAndTheSumIsDivided) {
+  TestDevice device;
+  const Tensor targets = int_tensor({0, -1, 2, -1, -1, 6}, {2, 3});
+  expect_gradients({random_input("x", {2, 3, 5}, 1), random_input("weight", {7, 5}, 2)},
+                   [&](auto in) { return head_cross_entropy(in[0], in[1], targets, 3.0f); });
+  const Tensor x = random_tensor({6, 5}, 1), weight = random_tensor({7, 5}, 2);
+  float sum = 0;
+  for (const auto& [row, target] : {std::pair{0, 0}, {2, 2}, {5, 6}})
+    sum += head_cross_entropy(x.part(row * 5, {1, 5}), weight, int_tensor({target}, {1})).item();
+  EXPECT_NEAR(head_cross_entropy(x, weight, targets, 2.5f).item(), sum / 2.5f, 1e-5f);
+  const Tensor none = int_tensor({-1, -1, -1, -1, -1, -1}, {6});
+  EXPECT_EQ(head_cross_entropy(x, weight, none, std::numeric_limits<float>::infinity()).item(), 0);
 }
 
 TEST(HeadCrossEntropy, GradientsOfATiedWeightAddUp) {

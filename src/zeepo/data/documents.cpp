@@ -29,7 +29,14 @@ void whole_text(const std::filesystem::path& path, const std::function<void(std:
 std::string text_of_json_line(std::string_view line, const std::string& name, std::int64_t number) {
   const std::string where = fmt::format("{}:{}", name, number);
   const nlohmann::json document = parse_json(line, where);
-  return JsonValue(document, where).at("text").string();
+  const JsonValue value(document, where);
+  for (const char* key : {"messages", "completion"})
+    if (!value.find("text") && value.find(key))
+      throw Error(
+          "{}: has \"{}\" and no \"text\": a token file cannot say which tokens count in the loss; give the .jsonl "
+          "itself to train --data",
+          where, key);
+  return value.at("text").string();
 }
 
 bool LineReader::fill() {

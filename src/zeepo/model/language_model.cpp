@@ -48,10 +48,10 @@ KvCache::KvCache(const ModelConfig& config, std::int64_t batch, std::int64_t cap
     layers.push_back({Tensor(shape, dtype, Kind::activations), Tensor(shape, dtype, Kind::activations)});
 }
 
-Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets) {
+Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets, std::optional<float> divisor) {
   check_ids(ids, "ids");
   check_ids(targets, "targets");
-  return head_->loss(body(ids, nullptr), targets);
+  return head_->loss(body(ids, nullptr), targets, divisor);
 }
 
 Tensor LanguageModel::logits(const Tensor& ids, KvCache* cache, Positions positions) {
@@ -70,9 +70,10 @@ LanguageModel::Head::Head(const ModelConfig& config, const std::string& norm_nam
                              : &child<Projection>("lm_head", config.vocab, config.hidden, config.init_range).weight();
 }
 
-Tensor LanguageModel::Head::loss(const Tensor& x, const Tensor& targets) {
-  return visit(x,
-               [this, targets](const Tensor& input) { return head_cross_entropy((*norm_)(input), *weight_, targets); });
+Tensor LanguageModel::Head::loss(const Tensor& x, const Tensor& targets, std::optional<float> divisor) {
+  return visit(x, [this, targets, divisor](const Tensor& input) {
+    return head_cross_entropy((*norm_)(input), *weight_, targets, divisor);
+  });
 }
 
 Tensor LanguageModel::Head::logits(const Tensor& x) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "zeepo/model/config.h"
@@ -30,8 +31,8 @@ class LanguageModel : public Module {
   explicit LanguageModel(ModelConfig config) : config_(std::move(config)) {}
 
   const ModelConfig& config() const { return config_; }
-  // Mean cross entropy.   ids, targets: int32 (B, T)
-  Tensor loss(const Tensor& ids, const Tensor& targets);
+  // Mean cross entropy.   ids, targets: int32 (B, T). Negative targets and `divisor`: see head_cross_entropy.
+  Tensor loss(const Tensor& ids, const Tensor& targets, std::optional<float> divisor = std::nullopt);
   // Logits of every position, or of the last one alone: (B, T, vocab) or (B, 1, vocab). With a cache, ids continue what
   // it holds, and join it.
   enum class Positions { all, last };
@@ -43,7 +44,7 @@ class LanguageModel : public Module {
    public:
     // Names are those of the files; `embedding` is borrowed when tied.
     Head(const ModelConfig& config, const std::string& norm_name, Parameter* embedding);
-    Tensor loss(const Tensor& x, const Tensor& targets);
+    Tensor loss(const Tensor& x, const Tensor& targets, std::optional<float> divisor);
     Tensor logits(const Tensor& x);
 
    private:

@@ -52,7 +52,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets) {
   return loss;
 }
 
-Tensor head_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets) {
+Tensor head_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets, std::optional<float> divisor) {
   const std::int64_t rows = x.shape().rows(), width = x.shape()[-1], vocab = weight.shape()[0];
   if (weight.shape() != Shape{vocab, width} || targets.dtype() != DType::i32 || targets.elements() != rows)
     throw Error("head_cross_entropy: x {}, weight {}, {} targets", x.shape().str(), weight.shape().str(),
@@ -60,7 +60,7 @@ Tensor head_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& t
   Tape* tape = Tape::recording({&x, &weight});
   const auto dx = tape ? wanted_gradient(x) : nullptr, dweight = tape ? wanted_gradient(weight) : nullptr;
   const Tensor dx_value = dx ? Tensor(x.shape(), x.dtype()) : Tensor();
-  const float mean = 1.0f / static_cast<float>(rows);
+  const float mean = 1.0f / divisor.value_or(static_cast<float>(rows));
   const float grad_scale = tape ? mean * tape->loss_scale() : 0;
 
   const std::int64_t piece = rows_at_a_time(rows, vocab);

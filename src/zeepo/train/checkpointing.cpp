@@ -33,14 +33,15 @@ std::vector<Manifest::Weight> weights_of(const UnitPlan& units) {
 
 }  // namespace
 
-std::map<std::string, std::string> origin_of(const TrainOptions& options, const TokenFile& data) {
+std::map<std::string, std::string> origin_of(const TrainOptions& options, const TrainingData& data) {
   const std::string config = read_text(options.model / "config.json");
-  const std::int64_t tokens = data.tokens(), some = std::min(tokens, kSampledTokens);
+  const std::int64_t tokens = data.tokens.tokens(), some = std::min(tokens, kSampledTokens);
   std::vector<std::int32_t> sampled(static_cast<std::size_t>(2 * some));
-  data.read(0, std::span(sampled).first(static_cast<std::size_t>(some)));
-  data.read(tokens - some, std::span(sampled).last(static_cast<std::size_t>(some)));
+  data.tokens.read(0, std::span(sampled).first(static_cast<std::size_t>(some)));
+  data.tokens.read(tokens - some, std::span(sampled).last(static_cast<std::size_t>(some)));
   return {{"config.json", checksum_of(std::as_bytes(std::span(config)))},
-          {"tokens of --data", fmt::format("{}, {}", tokens, checksum_of(std::as_bytes(std::span(sampled))))}};
+          {"tokens of --data", fmt::format("{}, {}", tokens, checksum_of(std::as_bytes(std::span(sampled))))},
+          {"tokens of --data that count", data.mask ? fmt::format("{}", data.mask->counted()) : "all"}};
 }
 
 Checkpointing::Checkpointing(const RunPlan& plan, const TokenBatches& batches,

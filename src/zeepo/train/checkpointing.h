@@ -20,7 +20,7 @@
 namespace zeepo {
 
 // Where a run comes from: what is compared when it is resumed.
-std::map<std::string, std::string> origin_of(const TrainOptions& options, const TokenFile& data);
+std::map<std::string, std::string> origin_of(const TrainOptions& options, const TrainingData& data);
 
 class Checkpointing {
  public:

@@ -11,7 +11,7 @@ void run_micro_step(ModelEngine& engine, const RunSetup& setup, std::int64_t ste
   RandomState::current() = {.key = mix(dropout_key, draw), .training = true};
   engine.micro_step([&] {
     const TokenBatch tokens = batch();
-    return setup.model->loss(tokens.ids, tokens.targets);
+    return setup.model->loss(tokens.ids, tokens.targets, tokens.divisor);
   });
   RandomState::current() = {};
 }

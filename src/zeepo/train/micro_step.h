@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "zeepo/binding/model_engine.h"
 #include "zeepo/model/language_model.h"
@@ -10,9 +11,10 @@
 
 namespace zeepo {
 
-// Token ids and what follows each: int32 (B, T), on the current device.
+// Token ids and what follows each: int32 (B, T), on the current device. Targets that do not count are negative.
 struct TokenBatch {
   Tensor ids, targets;
+  std::optional<float> divisor = std::nullopt;  // of the loss: see head_cross_entropy
 };
 
 // `number` counts from 0 within `step`. `batch` is called inside of the engine's pass, where its memory is planned.

@@ -20,7 +20,8 @@ void add_data_options(std::vector<TrainOption>& table) {
   table.push_back(path(
       {.name = "--data",
        .group = kGroup,
-       .help = "Token file (.bin), text (.txt) or JSON lines with \"text\" (.jsonl)",
+       .help = "Token file (.bin), text (.txt) or JSON lines (.jsonl) with \"text\", \"messages\", or \"prompt\" and "
+               "\"completion\"",
        .required = true,
        .ranks = Ranks::agree_in_contents},
       [](auto& o) -> auto& { return o.data; }));

@@ -59,6 +59,7 @@ nlohmann::ordered_json to_json(const StepReport& report) {
                                  {"host", report.stalls.host},
                                  {"nvme", report.stalls.nvme},
                                  {"step", report.stalls.step}}}};
+  if (report.loss_tokens) event["loss_tokens"] = *report.loss_tokens;
   if (report.result.loss_scale != 1) {
     event["loss_scale"] = report.result.loss_scale;
     event["skipped"] = report.result.skipped;

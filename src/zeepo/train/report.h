@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "zeepo/zero/engine_options.h"
@@ -29,7 +30,8 @@ struct StepReport {
   std::int64_t step, tokens;
   StepResult result;
   double lr, seconds, tokens_per_second, tflops;
-  Stalls stalls;  // of this rank's compute
+  Stalls stalls;                                           // of this rank's compute
+  std::optional<std::int64_t> loss_tokens = std::nullopt;  // targets that count, where not all of them do
 };
 nlohmann::ordered_json to_json(const StepReport& report);
 

@@ -1,12 +1,14 @@
 #include "zeepo/train/token_batches.h"
 
+#include <limits>
+
 namespace zeepo {
 
-TokenBatches::TokenBatches(const TokenFile& data, const RunSetup& setup)
+TokenBatches::TokenBatches(const TrainingData& data, const RunSetup& setup)
     : data_(data),
       micro_batch_{setup.options.micro_batch, setup.options.grad_accum, setup.ranks.ranks},
       seq_len_(setup.options.seq_len),
-      samples_(sample_count(data.tokens(), seq_len_)),
+      samples_(sample_count(data.tokens.tokens(), seq_len_)),
       rank_(setup.ranks.rank),
       order_(setup.options.order),
       seed_(setup.options.seed) {}
@@ -25,15 +27,39 @@ TokenBatches::Ids TokenBatches::read(std::int64_t step, std::int64_t micro_step)
   Ids batch;
   for (std::int64_t row = 0; row < micro_batch_.micro_batch; ++row) {
     const std::int64_t visit = first_visit_ + visit_number(micro_batch_, step - first_step_, micro_step, rank_, row);
-    data_.read(sample_index(visit, samples_, order_, seed_) * seq_len_, sample);
+    data_.tokens.read(begin_of(visit), sample);
     batch.ids.insert(batch.ids.end(), sample.begin(), sample.end() - 1);
+    if (data_.mask) {
+      const std::vector<bool> counts = data_.mask->read(begin_of(visit) + 1, seq_len_);
+      for (std::size_t i = 0; i < counts.size(); ++i)
+        if (!counts[i]) sample[i + 1] = -1;
+    }
     batch.targets.insert(batch.targets.end(), sample.begin() + 1, sample.end());
   }
   return batch;
 }
 
-TokenBatch TokenBatches::Ids::on_device(const Shape& shape) const {
-  return {Tensor::from<std::int32_t>(ids, shape), Tensor::from<std::int32_t>(targets, shape)};
+std::int64_t TokenBatches::begin_of(std::int64_t visit) const {
+  return sample_index(visit, samples_, order_, seed_) * seq_len_;
+}
+
+std::optional<std::int64_t> TokenBatches::counted_targets(std::int64_t step) const {
+  if (!data_.mask) return std::nullopt;
+  const std::int64_t first = visited(step - 1);
+  std::int64_t counted = 0;
+  for (std::int64_t i = 0; i < micro_batch_.global_batch(); ++i)
+    counted += data_.mask->count(begin_of(first + i) + 1, seq_len_);
+  return counted;
+}
+
+float TokenBatches::divisor(std::int64_t counted) const {
+  if (counted == 0) return std::numeric_limits<float>::infinity();
+  const std::int64_t micro_batches = micro_batch_.grad_accum * micro_batch_.ranks;
+  return static_cast<float>(static_cast<double>(counted) / static_cast<double>(micro_batches));
+}
+
+TokenBatch TokenBatches::Ids::on_device(const Shape& shape, std::optional<float> divisor) const {
+  return {Tensor::from<std::int32_t>(ids, shape), Tensor::from<std::int32_t>(targets, shape), divisor};
 }
 
 }  // namespace zeepo

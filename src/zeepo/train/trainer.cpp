@@ -5,7 +5,6 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
-#include "zeepo/data/documents.h"
 #include "zeepo/model/model_tensors.h"
 #include "zeepo/model/staging_directory.h"
 #include "zeepo/train/option_table.h"
@@ -17,14 +16,6 @@
 
 namespace zeepo {
 namespace {
-
-TokenFile open_data(const TrainOptions& options, const ModelConfig& config) {
-  std::optional<Tokenizer> tokenizer;
-  if (is_text_file(options.data)) tokenizer = Tokenizer::load(options.model / "tokenizer.json");
-  std::optional<std::int32_t> eos;
-  if (!config.eos.empty() && config.eos.front() < config.vocab) eos = config.eos.front();
-  return open_token_data(options.data, config.vocab, tokenizer ? &*tokenizer : nullptr, eos);
-}
 
 // Says now, not after the last step, that the model cannot be saved there.
 void check_output(const std::filesystem::path& output) {
@@ -59,8 +50,8 @@ Trainer::Trainer(TrainOptions options, Communicator& communicator)
       options_(setup_.options),
       communicator_(communicator),
       tensors_(model_tensors(setup_.config)) {
-  data_.emplace(open_data(options_, setup_.config));
-  const std::int64_t samples = sample_count(data_->tokens(), options_.seq_len);
+  data_.emplace(open_training_data(options_.data, options_.model, setup_.config));
+  const std::int64_t samples = sample_count(data_->tokens.tokens(), options_.seq_len);
   if (options_.steps == 0)
     setup_.options.steps = std::max<std::int64_t>(1, samples * options_.seq_len / setup_.tokens_per_step());
   communicator_.set_progress_timeout(options_.timeout_seconds);
@@ -74,7 +65,8 @@ void Trainer::check_ranks() const {
   std::vector<std::pair<std::string, std::string>> values{
       {"the model's tensors", hash(model)},
       {"config.json", hash(read_text(options_.model / "config.json"))},
-      {"the number of tokens", fmt::format("{}", data_->tokens())}};
+      {"the number of tokens", fmt::format("{}", data_->tokens.tokens())},
+      {"the number of tokens that count in the loss", data_->mask ? fmt::format("{}", data_->mask->counted()) : "all"}};
   for (auto& value : agreed_values(options_)) values.push_back(std::move(value));
   // Which --memory host= bounds beside sub_group_size, and which collectives depend on.
   values.emplace_back("the elements of a piece of optimizer state (--memory host=)",

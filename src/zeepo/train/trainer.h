@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
-#include "zeepo/data/token_data.h"
 #include "zeepo/model/weight_shards.h"
 #include "zeepo/train/options.h"
 #include "zeepo/train/run_setup.h"
+#include "zeepo/train/training_data.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
@@ -31,7 +31,7 @@ class Trainer {
   const TrainOptions& options_;  // of the setup
   Communicator& communicator_;
   std::vector<ModelTensor> tensors_;  // of the model, in the order of its modules
-  std::optional<TokenFile> data_;
+  std::optional<TrainingData> data_;
 };
 
 }  // namespace zeepo

@@ -108,9 +108,11 @@ StepReport TrainingRun::step(std::int64_t number) {
   const Stalls stalled = engine_.stalls();
   const double lr = learning_rate(options_.schedule, number, options_.steps);
   engine_.expect_rate(lr);
+  const std::optional<std::int64_t> counted = batches_.counted_targets(number);
+  const std::optional<float> divisor = counted ? std::optional(batches_.divisor(*counted)) : std::nullopt;
   for (std::int64_t m = 0; m < options_.grad_accum; ++m) {
     const TokenBatches::Ids ids = batches_.read(number, m);
-    run_micro_step(engine_, plan_.setup, number, m, [&] { return ids.on_device(batches_.shape()); });
+    run_micro_step(engine_, plan_.setup, number, m, [&] { return ids.on_device(batches_.shape(), divisor); });
   }
   const StepResult result = engine_.step(lr, stop_note());
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
@@ -118,7 +120,8 @@ StepReport TrainingRun::step(std::int64_t number) {
   const std::int64_t tokens = plan_.setup.tokens_per_step();
   const double rate = static_cast<double>(tokens) / elapsed.count();
   const double flops_a_token = 6 * static_cast<double>(parameter_count(engine_.units()));
-  return {number, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine_.stalls() - stalled};
+  return {number, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine_.stalls() - stalled,
+          counted};
 }
 
 void TrainingRun::stop(const StepReport& last, const Depths& depths, int signal) {
