@@ -1,5 +1,6 @@
 #include "zeepo/train/report.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,12 +26,26 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
 }
 
+// The opening of a FIFO must not wait for a reader: without one it fails.
+std::FILE* open_log(const std::string& target) {
+  const int descriptor = ::open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  if (descriptor < 0)
+    throw Error("--log {}: cannot create it: {}", target,
+                errno == ENXIO ? "it is a FIFO or a socket that nobody reads" : std::strerror(errno));
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  std::FILE* file =
+      flags >= 0 && ::fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) == 0 ? ::fdopen(descriptor, "w") : nullptr;
+  if (file != nullptr) return file;
+  const int cause = errno;
+  ::close(descriptor);
+  throw Error("--log {}: cannot create it: {}", target, std::strerror(cause));
+}
+
 }  // namespace
 
 EventLog::EventLog(const std::string& target) : target_(target) {
   if (target.empty()) return;
-  file_ = target == "-" ? stdout : std::fopen(target.c_str(), "we");
-  if (!file_) throw Error("--log {}: cannot create it: {}", target, std::strerror(errno));
+  file_ = target == "-" ? stdout : open_log(target);
 }
 
 EventLog::~EventLog() {
@@ -38,10 +53,15 @@ EventLog::~EventLog() {
 }
 
 void EventLog::write(const nlohmann::ordered_json& event) {
-  if (!file_) return;
+  if (!file_ || !failure_.empty()) return;
   const std::string line = event.dump() + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0)
-    throw Error("--log {}: cannot write: {}", target_, std::strerror(errno));
+  if (std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0) return;
+  failure_ = fmt::format("--log {}: cannot write: {}", target_, std::strerror(errno));
+  fmt::print(stderr, "zeepo: warning: {}; the run goes on without it\n", failure_);
+}
+
+void EventLog::check() const {
+  if (!failure_.empty()) throw Error("{}; the log is not complete", failure_);
 }
 
 nlohmann::ordered_json to_json(const StepReport& report) {
