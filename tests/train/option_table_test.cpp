@@ -67,6 +67,8 @@ const OptionTexts& other_values() {
                                   {"--log", "-"},
                                   {"--trace", "trace.json"},
                                   {"--output", "trained"},
+                                  {"--output-fallback", "elsewhere"},
+                                  {"--output-retry", "7.5"},
                                   {"--output-dtype", "fp16"},
                                   {"scheduler.params.warmup_min_lr", "1e-06"},
                                   {"scheduler.params.warmup_type", "log"},

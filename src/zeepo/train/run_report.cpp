@@ -95,13 +95,22 @@ void RunReport::stopped(std::int64_t after_step, int signal) {
   if (speaks()) fmt::print(stderr, "stopped by {} after step {} of {}; no model is saved\n", name, after_step, steps_);
 }
 
-void RunReport::summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
-                        const LinkBytes& carried) {
+void RunReport::fault(std::int64_t step, const std::string& what, const std::string& message) {
+  log_.write({{"event", "fault"}, {"step", step}, {"what", what}, {"message", message}});
+  if (!speaks()) return;
+  const std::string line = fmt::format("zeepo: warning: {}", message);
+  progress_ ? progress_->say(line) : fmt::print(stderr, "{}\n", line);
+}
+
+void RunReport::collect_ranks(ModelEngine& engine, Session& session, const CommBytes& sent, const LinkBytes& carried) {
   engine.settle();
-  auto ranks = nlohmann::ordered_json::array();
+  ranks_ = nlohmann::ordered_json::array();
   for (const auto& text : gather_texts(communicator_, rank_report(session, sent, carried).dump()))
-    ranks.push_back(nlohmann::ordered_json::parse(text));
-  const std::string hash = engine.weights_hash();
+    ranks_.push_back(nlohmann::ordered_json::parse(text));
+}
+
+void RunReport::summary(ModelEngine& engine, Session& session, const StepReport& last, const WeightLook& check) {
+  const std::string hash = engine.weights_hash(check);
   log_.write({{"event", "summary"},
               {"loss", last.result.loss},
               {"params", parameter_count(engine.units())},
@@ -109,7 +118,7 @@ void RunReport::summary(ModelEngine& engine, Session& session, const StepReport&
               {"weights_hash", hash},
               {"files", session.lower().description()},
               {"numa", describe_numa()},
-              {"ranks", ranks}});
+              {"ranks", ranks_}});
   if (!speaks()) return;
   for (const Place place : kPlaces)
     if (session.peak(place).total > 0)
@@ -117,6 +126,7 @@ void RunReport::summary(ModelEngine& engine, Session& session, const StepReport&
 }
 
 void RunReport::saved(const std::filesystem::path& output) {
+  log_.write({{"event", "saved"}, {"path", output.string()}});
   if (speaks()) fmt::print(stderr, "saved to {}\n", output.string());
 }
 

@@ -29,10 +29,15 @@ class RunReport {
   void end_steps() { progress_.reset(); }
   // By a signal; also ends the steps.
   void stopped(std::int64_t after_step, int signal);
-  // A collective. `sent` and `carried` are those of the last step.
-  void summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
-               const LinkBytes& carried);
+  // Something that does not end the run.
+  void fault(std::int64_t step, const std::string& what, const std::string& message);
+  // A collective: what the ranks have used, for the summary. `sent` and `carried` are those of the last step.
+  void collect_ranks(ModelEngine& engine, Session& session, const CommBytes& sent, const LinkBytes& carried);
   void saved(const std::filesystem::path& output);
+  // A collective. `check` looks at all weights.
+  void summary(ModelEngine& engine, Session& session, const StepReport& last, const WeightLook& check);
+  // Throws Error when the log is not complete.
+  void check_log() const { log_.check(); }
 
  private:
   bool speaks() const { return communicator_.rank() == 0; }
@@ -41,6 +46,7 @@ class RunReport {
   EventLog log_;
   std::int64_t print_every_, steps_ = 0;
   std::optional<Progress> progress_;  // while there are steps
+  nlohmann::ordered_json ranks_;      // as collected
 };
 
 }  // namespace zeepo

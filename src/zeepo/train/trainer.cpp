@@ -6,7 +6,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/data/documents.h"
-#include "zeepo/model/staging_directory.h"
+#include "zeepo/train/model_saving.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/train/step_side.h"
 #include "zeepo/train/trace_file.h"
@@ -35,15 +35,6 @@ std::vector<ModelTensor> tensors_of(const ModelConfig& config) {
       tensors.push_back(std::move(tensor));
     }
   return tensors;
-}
-
-// Says now, not after the last step, that the model cannot be saved there.
-void check_output(const std::filesystem::path& output) {
-  try {
-    const StagingDirectory trial(output);
-  } catch (const Error& fault) {
-    throw Error("train: --output {}: {}", output.string(), fault.what());
-  }
 }
 
 // A GPU's memory, and pinned memory, are taken at once: as much as the plan says. Files too.
@@ -94,7 +85,8 @@ void Trainer::check_ranks() const {
 }
 
 void Trainer::run() {
-  if (communicator_.rank() == 0 && !options_.output.empty()) check_output(options_.output);
+  ModelSaving saving(options_, tensors_, communicator_);
+  saving.check_places();  // now, not after the last step
   RunReport report(options_, communicator_);
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
@@ -112,13 +104,14 @@ void Trainer::run() {
   Timeline* timeline = traced ? &traced->timeline() : nullptr;
   Session session(session_options(plan, place, timeline), communicator_);
   {
-    TrainingRun run(plan, batches, session, report, timeline);
+    TrainingRun run(plan, batches, session, report, saving, timeline);
     run.load(files ? &*files : nullptr);
+    saving.check_places();  // swap files have taken their room
     run.train();
-    if (traced) traced->write();
-    if (!options_.output.empty()) run.save(tensors_);
   }
+  if (traced) traced->write();
   session.check_empty();
+  report.check_log();
 }
 
 }  // namespace zeepo

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "zeepo/model/weight_files.h"
-#include "zeepo/model/weight_shards.h"
+#include "zeepo/train/model_saving.h"
 #include "zeepo/train/planning.h"
 #include "zeepo/train/run_report.h"
 #include "zeepo/train/token_batches.h"
@@ -16,15 +16,14 @@ class TrainingRun {
  public:
   // Borrows everything.
   TrainingRun(const RunPlan& plan, const TokenBatches& batches, Session& session, RunReport& report,
-              Timeline* timeline);
+              ModelSaving& saving, Timeline* timeline);
 
-  // Weights from the files, or from the seed without any.
+  // Weights from the files, or from the seed without any. Throws Error for weights that are not numbers.
   void load(const WeightFiles* files);
-  // All steps, and the summary of them. Throws Error when the last loss is not finite, and Stopped on all ranks alike,
-  // with nothing on its way between them, when a signal to any rank asks for the end.
+  // All steps; then the model is saved, before anything else that may fail, and the summary told. Throws Error when the
+  // last loss or a weight is not finite, and Stopped on all ranks alike, with nothing on its way between them, when a
+  // signal to any rank asks for the end.
   void train();
-  // A collective; rank 0 writes the Hugging Face directory.
-  void save(const std::vector<ModelTensor>& tensors);
 
  private:
   StepReport step(std::int64_t number);
@@ -35,6 +34,7 @@ class TrainingRun {
   const TokenBatches& batches_;
   Session& session_;
   RunReport& report_;
+  ModelSaving& saving_;
   Timeline* timeline_;
   ModelEngine engine_;
 };

@@ -55,9 +55,9 @@ void Engine::read(const std::string& name, std::int64_t begin, std::span<float> 
   io_.read(name, begin, out);
 }
 
-std::string Engine::weights_hash() {
+std::string Engine::weights_hash(const WeightLook& look) {
   settle();
-  return io_.hash();
+  return io_.hash(look);
 }
 
 void Engine::take_room_to_read() {

@@ -41,8 +41,8 @@ class Engine {
   // All weights, sorted by name, and their exact fp32 values.
   std::vector<WeightSlice> slices() const { return io_.slices(); }
   void read(const std::string& name, std::int64_t begin, std::span<float> out);
-  // A hash of all exact weights in name order.
-  std::string weights_hash();
+  // A hash of all exact weights in name order; `look` sees all of them on its way.
+  std::string weights_hash(const WeightLook& look = {});
   // Settles, and takes for a moment the most device memory that reading any weights does: for a dry pass.
   void take_room_to_read();
 
