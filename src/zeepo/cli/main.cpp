@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 #include "zeepo/base/stop_request.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/usage_fault.h"
@@ -58,9 +59,9 @@ int main(int argc, char** argv) {
     zeepo::cli::report_usage_fault(error.what());
     return zeepo::cli::kUsageError;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "zeepo: out of host memory\n");
+    zeepo::say("zeepo: out of host memory\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "zeepo: {}\n", error.what());
+    zeepo::say("zeepo: {}\n", error.what());
   }
   return kFailure;
 }

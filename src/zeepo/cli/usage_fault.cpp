@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "zeepo/base/say.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/zero/agreement.h"
 
@@ -15,11 +16,11 @@ namespace {
 // Once, where all ranks say the same; else each with its rank.
 void print_faults(const std::vector<std::string>& faults) {
   if (std::ranges::all_of(faults, [&](const std::string& fault) { return fault == faults[0]; })) {
-    fmt::print(stderr, "zeepo: {}\n", faults[0]);
+    say("zeepo: {}\n", faults[0]);
     return;
   }
   for (std::size_t rank = 0; rank < faults.size(); ++rank)
-    if (!faults[rank].empty()) fmt::print(stderr, "zeepo: rank {}: {}\n", rank, faults[rank]);
+    if (!faults[rank].empty()) say("zeepo: rank {}: {}\n", rank, faults[rank]);
 }
 
 }  // namespace
@@ -44,7 +45,7 @@ void report_usage_fault(const std::string& message) {
   } catch (const std::exception&) {
     // The ranks cannot be connected: what this one has to say is said all the same.
   }
-  fmt::print(stderr, "zeepo: {}\n", message);
+  say("zeepo: {}\n", message);
 }
 
 }  // namespace zeepo::cli

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 
 namespace zeepo {
 namespace {
@@ -57,7 +58,7 @@ void EventLog::write(const nlohmann::ordered_json& event) {
   const std::string line = event.dump() + "\n";
   if (std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0) return;
   failure_ = fmt::format("--log {}: cannot write: {}", target_, std::strerror(errno));
-  fmt::print(stderr, "zeepo: warning: {}; the run goes on without it\n", failure_);
+  say("zeepo: warning: {}; the run goes on without it\n", failure_);
 }
 
 void EventLog::check() const {
@@ -94,7 +95,7 @@ Progress::~Progress() {
 }
 
 void Progress::say(const std::string& line) {
-  fmt::print(stderr, "{}{}\n", std::exchange(open_line_, false) ? "\n" : "", line);
+  zeepo::say("{}{}\n", std::exchange(open_line_, false) ? "\n" : "", line);
 }
 
 void Progress::step(const StepReport& report) {
@@ -106,11 +107,11 @@ void Progress::step(const StepReport& report) {
   if (report.result.skipped) line += fmt::format("  skipped: overflow at loss scale {:.0f}", report.result.loss_scale);
   if (report.step < steps_) line += fmt::format("  {} left", duration(left));
   if (terminal_) {
-    fmt::print(stderr, "\r\x1b[K{}", line);
+    zeepo::say("\r\x1b[K{}", line);
     std::fflush(stderr);
     open_line_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    zeepo::say("{}\n", line);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/numa.h"
+#include "zeepo/base/say.h"
 #include "zeepo/base/size.h"
 #include "zeepo/base/stop_request.h"
 #include "zeepo/train/step_side.h"
@@ -42,20 +43,20 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
   if (auto below = step_below_json(plan); !below.is_null()) event["step_below"] = std::move(below);
   log_.write(event);
   if (!speaks()) return;
-  fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(setup.config.architecture),
-             params, name_of(options.dtype), options.steps, setup.tokens_per_step() / options.seq_len, options.seq_len);
+  say("{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(setup.config.architecture), params,
+      name_of(options.dtype), options.steps, setup.tokens_per_step() / options.seq_len, options.seq_len);
   if (options.backend == Backend::cuda && communicator_.size() > 1)
-    fmt::print(stderr, "{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
-               communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
-  fmt::print(stderr, "{}", table_of(plan.memory.peak, plan.budgets));
-  if (options.choose.any()) fmt::print(stderr, "placement chosen: {}\n", flags_of(setup.arrangement()));
-  if (const std::string text = step_below_text(plan); !text.empty()) fmt::print(stderr, "{}\n", text);
+    say("{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
+        communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
+  say("{}", table_of(plan.memory.peak, plan.budgets));
+  if (options.choose.any()) say("placement chosen: {}\n", flags_of(setup.arrangement()));
+  if (const std::string text = step_below_text(plan); !text.empty()) say("{}\n", text);
 }
 
 void RunReport::tiers(Session& session) {
   if (!speaks()) return;
-  if (const std::string files = session.lower().description(); !files.empty()) fmt::print(stderr, "files: {}\n", files);
-  if (const std::string numa = describe_numa(); !numa.empty()) fmt::print(stderr, "{}\n", numa);
+  if (const std::string files = session.lower().description(); !files.empty()) say("files: {}\n", files);
+  if (const std::string numa = describe_numa(); !numa.empty()) say("{}\n", numa);
 }
 
 void RunReport::begin_steps(std::int64_t steps) {
@@ -92,14 +93,14 @@ void RunReport::stopped(std::int64_t after_step, int signal) {
   end_steps();
   const std::string name = name_of_signal(signal);
   log_.write({{"event", "stop"}, {"step", after_step}, {"signal", name}});
-  if (speaks()) fmt::print(stderr, "stopped by {} after step {} of {}; no model is saved\n", name, after_step, steps_);
+  if (speaks()) say("stopped by {} after step {} of {}; no model is saved\n", name, after_step, steps_);
 }
 
 void RunReport::fault(std::int64_t step, const std::string& what, const std::string& message) {
   log_.write({{"event", "fault"}, {"step", step}, {"what", what}, {"message", message}});
   if (!speaks()) return;
   const std::string line = fmt::format("zeepo: warning: {}", message);
-  progress_ ? progress_->say(line) : fmt::print(stderr, "{}\n", line);
+  progress_ ? progress_->say(line) : say("{}\n", line);
 }
 
 void RunReport::collect_ranks(ModelEngine& engine, Session& session, const CommBytes& sent, const LinkBytes& carried) {
@@ -121,13 +122,12 @@ void RunReport::summary(ModelEngine& engine, Session& session, const StepReport&
               {"ranks", ranks_}});
   if (!speaks()) return;
   for (const Place place : kPlaces)
-    if (session.peak(place).total > 0)
-      fmt::print(stderr, "{} memory used: {}\n", name_of(place), describe(session.peak(place)));
+    if (session.peak(place).total > 0) say("{} memory used: {}\n", name_of(place), describe(session.peak(place)));
 }
 
 void RunReport::saved(const std::filesystem::path& output) {
   log_.write({{"event", "saved"}, {"path", output.string()}});
-  if (speaks()) fmt::print(stderr, "saved to {}\n", output.string());
+  if (speaks()) say("saved to {}\n", output.string());
 }
 
 }  // namespace zeepo
