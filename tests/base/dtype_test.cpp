@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "zeepo/base/error.h"
 
@@ -85,6 +86,29 @@ TYPED_TEST(Halves, OverflowToInfinityPastTheLastTie) {
   EXPECT_EQ(from_float<TypeParam>(std::nextafter(tie, 0.0f)).bits, largest.bits);
   EXPECT_EQ(from_float<TypeParam>(std::numeric_limits<float>::infinity()).bits, infinity);
   EXPECT_EQ(from_float<TypeParam>(std::numeric_limits<float>::denorm_min()).bits, 0);
+}
+
+// Every magnitude that rounds to infinity, and none below it.
+TYPED_TEST(Halves, FirstPastFindsWhatBecomesInfinite) {
+  constexpr DType dtype = dtype_of<TypeParam>();
+  const auto finite = [](float x) { return std::isfinite(to_float(from_float<TypeParam>(x))); };
+  std::uint32_t least = 0, past = 0x7f800000u;  // bits of a finite magnitude, and of an infinite one
+  while (past - least > 1) {
+    const std::uint32_t middle = least + (past - least) / 2;
+    (finite(std::bit_cast<float>(middle)) ? least : past) = middle;
+  }
+  std::vector<float> values(5000, std::bit_cast<float>(least));
+  values[7] = -values[7];
+  EXPECT_EQ(first_past(dtype, values), values.size());
+  for (const float bad : {std::bit_cast<float>(past), -std::bit_cast<float>(past), std::nanf(""), -INFINITY})
+    for (const std::size_t at : {0u, 1023u, 1024u, 4999u}) {
+      auto some = values;
+      some[at] = bad;
+      some.back() = bad;
+      EXPECT_EQ(first_past(dtype, some), at) << bad;
+      EXPECT_EQ(first_past(DType::f32, some), std::isfinite(bad) ? some.size() : at) << bad;
+    }
+  EXPECT_EQ(first_past(dtype, {}), 0u);
 }
 
 TEST(DType, NamesAndSizes) {

@@ -1,6 +1,9 @@
 #include "zeepo/base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -81,8 +84,11 @@ TEST_F(FileTest, LeavesNothingAfterAnException) {
 }
 
 TEST_F(FileTest, FailedCommitLeavesNothing) {
-  fs::create_directories(path("taken") / "inside");  // a rename onto a directory cannot succeed
-  EXPECT_NE(error_text([&] { write_text(path("taken"), "x"); }).find("taken"), std::string::npos);
+  {
+    OutputFile file(path("taken"));
+    fs::create_directories(path("taken") / "inside");  // a rename onto a directory cannot succeed
+    EXPECT_NE(error_text([&] { file.commit(); }).find("taken"), std::string::npos);
+  }
   EXPECT_EQ(names(), std::set<std::string>{"taken"});
 }
 
@@ -120,11 +126,33 @@ TEST_F(FileTest, ErrorsNameThePathAndTheCause) {
   const auto missing = error_text([&] { InputFile{path("missing")}; });
   EXPECT_NE(missing.find("missing"), std::string::npos);
   EXPECT_NE(missing.find(std::strerror(ENOENT)), std::string::npos);
-  EXPECT_NE(error_text([&] { InputFile{directory_}; }).find("not a regular file"), std::string::npos);
+  EXPECT_NE(error_text([&] { InputFile{directory_}; }).find("a directory, must be a regular file"), std::string::npos);
   EXPECT_NE(error_text([&] { OutputFile{path("no") / "such" / "place"}; }).find("such"), std::string::npos);
   write_text(path("a"), "0123456789");
   EXPECT_NE(error_text([&] { read_text(path("a"), 9); }).find("10 bytes"), std::string::npos);
   EXPECT_EQ(read_text(path("a"), 10), "0123456789");
+}
+
+TEST_F(FileTest, SaysWhatItIsThatIsNoRegularFile) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path("socket").string().copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  fs::create_symlink(path("fifo"), path("link"));
+  const std::pair<fs::path, const char*> odd[]{{path("fifo"), "a FIFO"},
+                                               {path("link"), "a FIFO"},
+                                               {path("socket"), "a socket"},
+                                               {directory_, "a directory"},
+                                               {"/dev/null", "a character device"}};
+  for (const auto& [name, kind] : odd) {
+    EXPECT_TRUE(zeepo::names(error_text([&] { InputFile{name}; }), name.string(), kind));
+    EXPECT_TRUE(zeepo::names(error_text([&] { (void)read_text(name); }), name.string(), kind));
+    EXPECT_TRUE(zeepo::names(error_text([&] { OutputFile{name}; }), name.string(), kind));
+  }
+  EXPECT_EQ(names(), (std::set<std::string>{"fifo", "link", "socket"}));
+  ::close(socket);
 }
 
 TEST_F(FileTest, ShrinkingUnderAReaderIsAnError) {

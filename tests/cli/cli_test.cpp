@@ -1,4 +1,6 @@
 // The program as scripts see it: exit codes, what is on stdout and on stderr, and what is left after a fault.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -400,14 +402,15 @@ TEST(Hostile, AFullDiskLeavesNothingHalfWritten) {
   const TestDirectory directory;
   const fs::path output = directory.path() / "trained";
   const Limits small{.file_bytes = 64 * 1024};  // the weights take 150 KiB
-  const auto finished = zeepo_with(train({"--output", output.string()}), small);
+  const auto finished = zeepo_with(train({"--output", output.string(), "--output-retry", "0"}), small);
   expect_failure(finished, 1, {output.string()});
   EXPECT_TRUE(names(error_line(finished), "cannot save the model"));
   EXPECT_TRUE(listing(directory.path()).empty());
   // Over an older model: it stays as it was.
   ASSERT_EQ(zeepo_with(train({"--output", output.string(), "--steps", "1"})).code, 0);
   const std::string before = whole_file(output / "model.safetensors");
-  expect_failure(zeepo_with(train({"--output", output.string()}), small), 1, {output.string()});
+  expect_failure(zeepo_with(train({"--output", output.string(), "--output-retry", "0.1"}), small), 1,
+                 {output.string(), "the next try"});
   EXPECT_EQ(whole_file(output / "model.safetensors"), before);
   EXPECT_EQ(listing(directory.path()), (std::vector<std::string>{"trained"}));
 
@@ -427,8 +430,41 @@ TEST(Hostile, AFullDiskLeavesNothingHalfWritten) {
 
 TEST(Hostile, AFullDiskUnderTheLogIsOneError) {
   const TestDirectory directory;
+  // stderr is a file on that disk too.
   const auto finished = zeepo_with(train({"--log", (directory.path() / "log").string()}), {.file_bytes = 300});
   expect_failure(finished, 1, {"--log"});
+}
+
+// The model is worth more than what is told of it.
+TEST(Hostile, AFullDiskUnderTheLogDoesNotLoseTheModel) {
+  const TestDirectory directory;
+  const fs::path output = directory.path() / "trained";
+  const auto finished = zeepo_with(train({"--log", "/dev/full", "--output", output.string()}));
+  expect_failure(finished, 1, {"--log /dev/full", "saved to"});
+  EXPECT_EQ(zeepo_with(train({}, output)).code, 0);
+}
+
+TEST(Hostile, OddFilesAreErrorsAtOnce) {
+  const TestDirectory directory;
+  const std::string fifo = directory.path() / "fifo.bin", text = directory.path() / "fifo.txt";
+  for (const std::string& name : {fifo, text}) ASSERT_EQ(::mkfifo(name.c_str(), 0600), 0);
+  expect_failure(zeepo_with(train({"--data", fifo})), 1, {fifo, "FIFO"});
+  expect_failure(zeepo_with(train({"--config", fifo})), 2, {fifo, "FIFO"});
+  expect_failure(zeepo_with(train({"--log", fifo})), 1, {fifo, "FIFO", "nobody reads"});
+  expect_failure(zeepo_with(train({"--trace", fifo})), 1, {fifo, "FIFO"});
+  expect_failure(zeepo_with({"tokenize", "--model", golden("tokenizers/gpt2-bpe").string(), "--input", text, "--output",
+                             (directory.path() / "out.bin").string()}),
+                 1, {text, "FIFO"});
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    const fs::path model = copy_of(directory, "gpt2-tiny");
+    fs::remove(model / name);
+    ASSERT_EQ(::mkfifo((model / name).c_str(), 0600), 0);
+    // A tokenizer that training does not need is found before the first step, since the model takes it along.
+    const auto finished = zeepo_with(train({"--output", (directory.path() / "trained").string()}, model));
+    expect_failure(finished, 1, {name, "FIFO"});
+    EXPECT_EQ(finished.err.find("step 1/2"), std::string::npos);
+    fs::remove_all(model);
+  }
 }
 
 TEST(Hostile, AStdoutThatTakesNothingIsAnError) {

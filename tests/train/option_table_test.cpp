@@ -67,6 +67,8 @@ const OptionTexts& other_values() {
                                   {"--log", "-"},
                                   {"--trace", "trace.json"},
                                   {"--output", "trained"},
+                                  {"--output-fallback", "elsewhere"},
+                                  {"--output-retry", "7.5"},
                                   {"--output-dtype", "fp16"},
                                   {"scheduler.params.warmup_min_lr", "1e-06"},
                                   {"scheduler.params.warmup_type", "log"},
@@ -296,6 +298,7 @@ TEST(OptionTable, OptionsOfExecutionChangeNoBit) {
       {"--log", {}},  // all of them have one
       {"--trace", {{"--trace", here + "/trace.json"}}},
       {"--output", {{"--output", here + "/trained"}}},
+      {"--output-fallback", {{"--output", here + "/trained"}, {"--output-fallback", here + "/elsewhere"}}},
       {"--output-dtype", {{"--output", here + "/trained"}, {"--output-dtype", "bf16"}}},
       {"zero_optimization.sub_group_size",
        {{"--offload-optimizer", "host"}, {"zero_optimization.sub_group_size", "131072"}}},

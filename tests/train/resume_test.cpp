@@ -69,6 +69,7 @@ class Resume : public testing::Test {
   // The log's record; what is printed goes nowhere.
   RunRecord train(TrainOptions options, int ranks) {
     options.log = (files_.path() / "log.jsonl").string();
+    fs::remove(options.log);  // a resumed run goes on in its log
     testing::internal::CaptureStderr();
     ThreadsWorld world(ranks);
     run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });

@@ -1,5 +1,7 @@
 #include "zeepo/base/dtype.h"
 
+#include <algorithm>
+
 #include "zeepo/base/error.h"
 
 namespace zeepo {
@@ -21,6 +23,20 @@ DType parse_dtype(std::string_view text) {
   if (text == "bf16" || text == "bfloat16") return DType::bf16;
   if (text == "fp16" || text == "float16") return DType::f16;
   throw Error("dtype \"{}\": must be fp32, bf16 or fp16", text);
+}
+
+std::size_t first_past(DType dtype, std::span<const float> values) {
+  // The least magnitude, as bits, that from_float() makes infinite.
+  const std::uint32_t limit = dtype == DType::f16 ? 0x477ff000u : dtype == DType::bf16 ? 0x7f7f8000u : 0x7f800000u;
+  const auto past = [limit](float value) { return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffu) >= limit; };
+  constexpr std::size_t kBlock = 1024;  // looked at without a branch
+  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const auto block = values.subspan(begin, std::min(kBlock, values.size() - begin));
+    std::uint32_t any = 0;
+    for (const float value : block) any |= static_cast<std::uint32_t>(past(value));
+    if (any != 0) return begin + static_cast<std::size_t>(std::ranges::find_if(block, past) - block.begin());
+  }
+  return values.size();
 }
 
 float to_float(f16 x) {

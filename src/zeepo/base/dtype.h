@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace zeepo {
@@ -44,6 +45,10 @@ inline bf16 from_float<bf16>(float x) {
 }
 template <>
 f16 from_float<f16>(float x);
+
+// The first value that `dtype`, a float, does not hold as a finite number: infinite, NaN, or past its range when
+// rounded. values.size() where there is none.
+std::size_t first_past(DType dtype, std::span<const float> values);
 
 template <class T>
 constexpr DType dtype_of();

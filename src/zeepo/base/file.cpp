@@ -13,10 +13,37 @@
 namespace zeepo {
 namespace {
 
+// What a file is that is not a regular one.
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO (a named pipe)";
+  if (S_ISSOCK(mode)) return "a socket";
+  if (S_ISCHR(mode)) return "a character device";
+  if (S_ISBLK(mode)) return "a block device";
+  return "no regular file";
+}
+
+void check_regular(const std::filesystem::path& path, mode_t mode) {
+  if (!S_ISREG(mode))
+    throw Error("cannot read {}: it is {}, must be a regular file; copy its content into one", path.string(),
+                kind_of(mode));
+}
+
+// Looks first: opening a FIFO would wait for a writer, and opening a device may do something.
 int open_for_reading(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
+  check_regular(path, status.st_mode);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
   return descriptor;
+}
+
+// A file is put in its place by a rename, which would replace a device by a file.
+void check_replaceable(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    throw Error("cannot write {}: it is {}; choose another name", path.string(), kind_of(status.st_mode));
 }
 
 }  // namespace
@@ -39,15 +66,14 @@ std::string read_text(const std::filesystem::path& path, std::int64_t limit_byte
 
 InputFile::InputFile(const std::filesystem::path& path) : path_(path), descriptor_(open_for_reading(path)) {
   struct stat status {};
-  const bool known = ::fstat(descriptor_, &status) == 0;
-  const int cause = errno;
-  if (known && S_ISREG(status.st_mode)) {
-    bytes_ = status.st_size;
-    return;
+  try {
+    if (::fstat(descriptor_, &status) != 0) throw Error("cannot read {}: {}", path.string(), std::strerror(errno));
+    check_regular(path, status.st_mode);  // it may be another one than was looked at
+  } catch (const Error&) {
+    ::close(descriptor_);
+    throw;
   }
-  ::close(descriptor_);
-  if (!known) throw Error("cannot read {}: {}", path.string(), std::strerror(cause));
-  throw Error("cannot read {}: not a regular file", path.string());
+  bytes_ = status.st_size;
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
@@ -71,6 +97,7 @@ void InputFile::read(std::int64_t offset, std::span<std::byte> out) const {
 }
 
 OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)) {
+  check_replaceable(path_);
   partial_ = path_;
   partial_ += fmt::format(".partial-{}", ::getpid());
   listed_ = PartialPath(partial_);

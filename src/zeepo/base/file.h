@@ -17,7 +17,8 @@ bool file_exists(const std::filesystem::path& path);
 // Throws Error naming the path when it cannot be read or is larger than `limit_bytes`.
 std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes = std::int64_t{1} << 30);
 
-// A file open for reading at any offset, from any thread.
+// A file open for reading at any offset, from any thread. Everything that users name as input is opened here. What is
+// no regular file (a FIFO, a socket, a device, a directory) is an Error at once that says what it is.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);

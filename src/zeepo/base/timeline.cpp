@@ -63,6 +63,11 @@ void Timeline::begin_step(std::int64_t step) {
   step_ = step;
 }
 
+void Timeline::end_steps() {
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+}
+
 void Timeline::add(TimelineRow row, std::string_view verb, const About& about, Clock::time_point start,
                    Clock::time_point end) noexcept {
   using std::chrono::nanoseconds;
@@ -70,6 +75,7 @@ void Timeline::add(TimelineRow row, std::string_view verb, const About& about, C
     return std::chrono::duration_cast<nanoseconds>(at - origin_).count();
   };
   const std::lock_guard lock(mutex_);
+  if (over_) return;
   try {
     if (spans_.size() == most_spans_) {
       first_whole_step_ = std::max(first_whole_step_, spans_.front().step + 1);

@@ -67,6 +67,8 @@ class Timeline {
 
   // Spans that end from now on belong to this step; steps only go up.
   void begin_step(std::int64_t step);
+  // The steps are over: nothing more is recorded.
+  void end_steps();
   // "verb what of". A span that there is no memory for is dropped.
   void add(TimelineRow row, std::string_view verb, const About& about, Clock::time_point start,
            Clock::time_point end) noexcept;
@@ -90,6 +92,7 @@ class Timeline {
   std::unordered_set<std::string> names_;  // as many as the model has units, times what is done with one
   std::deque<Recorded> spans_;             // in the order of their ends, but for threads that hurry past each other
   std::int64_t step_ = 0, first_whole_step_ = 0;
+  bool over_ = false;
 };
 
 // From its making to its end. The texts must live as long.

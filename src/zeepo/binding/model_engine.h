@@ -26,8 +26,8 @@ class ModelEngine final : public Engine, private VisitHooks, private Leaf::Store
   void read(const std::string& name, std::int64_t begin, std::span<float> out) {
     settled_io().read(name, begin, out);
   }
-  // A hash of all exact weights in name order.
-  std::string weights_hash() { return settled_io().hash(); }
+  // A hash of all exact weights in name order; `look` sees all of them on its way.
+  std::string weights_hash(const WeightLook& look = {}) { return settled_io().hash(look); }
 
   // Forward and backward pass of one micro-batch; its gradients are reduced into the shards. `loss` gives one element.
   // When it throws, the step is abandoned: see Engine::abandon_pass.

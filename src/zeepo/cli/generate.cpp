@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 #include "zeepo/base/size.h"
 #include "zeepo/binding/model_engine.h"
 #include "zeepo/cli/commands.h"
@@ -149,8 +150,8 @@ void run(Options options) {
   if (!options.json) {
     fmt::print("\n");
     std::fflush(stdout);  // before what follows on stderr
-    fmt::print(stderr, "{} tokens: first after {:.2f} s, then {:.1f} tokens/s\n", result.ids.size(),
-               result.seconds_prefill, seconds_per_token > 0 ? 1 / seconds_per_token : 0.0);
+    say("{} tokens: first after {:.2f} s, then {:.1f} tokens/s\n", result.ids.size(), result.seconds_prefill,
+        seconds_per_token > 0 ? 1 / seconds_per_token : 0.0);
     return;
   }
   nlohmann::ordered_json line{{"ids", result.ids}};

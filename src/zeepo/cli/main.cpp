@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 #include "zeepo/base/stop_request.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/usage_fault.h"
@@ -15,15 +16,12 @@ namespace {
 
 constexpr int kFailure = 1;
 
-// Where stderr is full there is nobody to tell; fmt would throw.
-void say(const char* message) { std::fprintf(stderr, "zeepo: %s\n", message); }
-
 // Destructors of libraries take memory too (nlohmann's JSON does). Where there is none left, they cannot throw.
 [[noreturn]] void end_without_unwinding() {
   try {
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    say("out of host memory");
+    std::fputs("zeepo: out of host memory\n", stderr);
     std::_Exit(kFailure);
   } catch (...) {
   }
@@ -75,15 +73,15 @@ int main(int argc, char** argv) {
     if (stopped.exit_code()) return *stopped.exit_code();
     zeepo::StopRequest::end_process(stopped.signal());
   } catch (const zeepo::EndedWith& ended) {
-    if (zeepo::detect_launch().rank == 0) fmt::print(stderr, "zeepo: {}\n", ended.what());
+    if (zeepo::detect_launch().rank == 0) zeepo::say("zeepo: {}\n", ended.what());
     return ended.exit_code();
   } catch (const zeepo::UsageError& error) {
     zeepo::cli::report_usage_fault(error.what());
     return zeepo::cli::kUsageError;
   } catch (const std::bad_alloc&) {
-    say("out of host memory");
+    zeepo::say("zeepo: out of host memory\n");
   } catch (const std::exception& error) {
-    say(error.what());
+    zeepo::say("zeepo: {}\n", error.what());
   }
   return kFailure;
 }

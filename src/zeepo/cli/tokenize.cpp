@@ -10,6 +10,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
+#include "zeepo/base/say.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/data/documents.h"
 #include "zeepo/data/model_tokens.h"
@@ -32,7 +33,7 @@ struct Counts {
 class Progress {
  public:
   ~Progress() {
-    if (shown_) fmt::print(stderr, "\n");
+    if (shown_) say("\n");
   }
 
   void show(std::int64_t tokens) {
@@ -42,7 +43,7 @@ class Progress {
     shown_ = true;
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double millions = static_cast<double>(tokens) * 1e-6;
-    fmt::print(stderr, "\rtokenize: {:.1f} M tokens, {:.2f} M/s ", millions, millions / seconds);
+    say("\rtokenize: {:.1f} M tokens, {:.2f} M/s ", millions, millions / seconds);
   }
 
  private:

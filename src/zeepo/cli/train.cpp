@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 #include "zeepo/base/stop_request.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/usage_fault.h"
@@ -49,8 +50,8 @@ TrainOptions options_of(const CLI::App& command, const std::filesystem::path& co
   if (command.count("--config") > 0) config = load_deepspeed_config(config_path);
   GivenOptions given = make_options(texts_of(command), config ? &*config : nullptr, launch.size);
   if (launch.rank == 0) {
-    if (config && !config->unused.empty()) fmt::print(stderr, "zeepo: warning: {}\n", warning_of(*config));
-    for (const std::string& line : given.notes) fmt::print(stderr, "{}\n", line);
+    if (config && !config->unused.empty()) say("zeepo: warning: {}\n", warning_of(*config));
+    for (const std::string& line : given.notes) say("{}\n", line);
   }
   return std::move(given.options);
 }

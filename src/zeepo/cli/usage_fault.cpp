@@ -6,23 +6,21 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "zeepo/base/say.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/zero/agreement.h"
 
 namespace zeepo::cli {
 namespace {
 
-// Where stderr is full there is nobody to tell, and the exit code stays what it is; fmt::print would throw.
-void say(const std::string& message) { std::fprintf(stderr, "zeepo: %s\n", message.c_str()); }
-
 // Once, where all ranks say the same; else each with its rank.
 void print_faults(const std::vector<std::string>& faults) {
   if (std::ranges::all_of(faults, [&](const std::string& fault) { return fault == faults[0]; })) {
-    say(faults[0]);
+    say("zeepo: {}\n", faults[0]);
     return;
   }
   for (std::size_t rank = 0; rank < faults.size(); ++rank)
-    if (!faults[rank].empty()) say(fmt::format("rank {}: {}", rank, faults[rank]));
+    if (!faults[rank].empty()) say("zeepo: rank {}: {}\n", rank, faults[rank]);
 }
 
 }  // namespace
@@ -47,7 +45,7 @@ void report_usage_fault(const std::string& message) {
   } catch (const std::exception&) {
     // The ranks cannot be connected: what this one has to say is said all the same.
   }
-  say(message);
+  say("zeepo: {}\n", message);
 }
 
 }  // namespace zeepo::cli

@@ -6,11 +6,12 @@
 #include <cstdlib>
 
 #include "zeepo/base/partial_files.h"
+#include "zeepo/base/say.h"
 
 namespace zeepo {
 
 void Communicator::abort_job(const std::string& message) {
-  fmt::print(stderr, "zeepo: rank {}: {}\n", rank(), message);
+  say("zeepo: rank {}: {}\n", rank(), message);
   std::fflush(nullptr);
   remove_partial_files();
   std::_Exit(1);

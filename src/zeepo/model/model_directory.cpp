@@ -65,10 +65,14 @@ void carry(const fs::path& from, const fs::path& to) {
   out.commit();
 }
 
-void write_shard(const fs::path& path, const WeightShard& shard, DType dtype, const TensorReader& read) {
+std::vector<SafetensorsWriter::Tensor> tensors_of(const WeightShard& shard, DType dtype) {
   std::vector<SafetensorsWriter::Tensor> tensors;
   for (const ModelTensor& tensor : shard.tensors) tensors.push_back({tensor.name, dtype, tensor.shape});
-  SafetensorsWriter writer(path, std::move(tensors));
+  return tensors;
+}
+
+void write_shard(const fs::path& path, const WeightShard& shard, DType dtype, const TensorReader& read) {
+  SafetensorsWriter writer(path, tensors_of(shard, dtype));
   std::vector<float> piece;
   for (const auto& tensor : writer.tensors()) {
     const std::int64_t elements = elements_of(tensor.name, tensor.shape);
@@ -81,26 +85,34 @@ void write_shard(const fs::path& path, const WeightShard& shard, DType dtype, co
   writer.commit();
 }
 
-void check_space(const fs::path& directory, const std::vector<WeightShard>& shards, DType dtype) {
-  std::int64_t needed = 0;
-  for (const WeightShard& shard : shards)
-    for (const ModelTensor& tensor : shard.tensors)
-      needed += elements_of(tensor.name, tensor.shape) * static_cast<std::int64_t>(size_of(dtype));
-  std::error_code unknown;
-  const fs::space_info space = fs::space(directory, unknown);
-  if (!unknown && space.available < static_cast<std::uintmax_t>(needed))
-    throw Error("the weights take {} and {} are free there; make room or choose another place", format_size(needed),
-                format_size(static_cast<std::int64_t>(space.available)));
+std::string config_of(const fs::path& source, DType dtype) {
+  const fs::path path = source / "config.json";
+  return saved_config(read_text(path, kMaxConfigBytes), dtype, path.string());
+}
+
+// Of the source's files those that the target gets as they are.
+std::vector<std::string> carried_from(const fs::path& source) {
+  std::vector<std::string> names;
+  if (file_exists(source / kGenerationConfig)) names.emplace_back(kGenerationConfig);
+  for (const char* name : kTokenizerFiles)
+    if (file_exists(source / name)) names.emplace_back(name);
+  return names;
+}
+
+void check_space(const fs::path& directory, std::int64_t needed) {
+  const auto available = free_bytes_for(directory);
+  if (available && *available < needed)
+    throw Error("the model takes {} and {} are free there; make room or choose another place", format_size(needed),
+                format_size(*available));
 }
 
 // The names of the files in the staging directory: weights first, so that an existing target soon has a whole set.
 std::vector<std::string> write_files(const fs::path& source, const fs::path& staging,
                                      const std::vector<ModelTensor>& tensors, const TensorReader& read,
                                      const ModelDirectoryOptions& options) {
-  const fs::path config_path = source / kConfig;
-  const std::string config = saved_config(read_text(config_path, kMaxConfigBytes), options.dtype, config_path.string());
+  const std::string config = config_of(source, options.dtype);
   const auto shards = cut_into_shards(tensors, options.dtype, options.shard_bytes);
-  check_space(staging, shards, options.dtype);
+  check_space(staging, model_directory_bytes(source, tensors, options));
 
   std::vector<std::string> names;
   for (const WeightShard& shard : shards) {
@@ -113,8 +125,7 @@ std::vector<std::string> write_files(const fs::path& source, const fs::path& sta
   }
   write_text(staging / kConfig, config);
   names.push_back(kConfig);
-  for (const std::string& name : model_side_files(source)) {
-    if (name == kConfig) continue;
+  for (const std::string& name : carried_from(source)) {
     carry(source / name, staging / name);
     names.push_back(name);
   }
@@ -124,10 +135,32 @@ std::vector<std::string> write_files(const fs::path& source, const fs::path& sta
 }  // namespace
 
 std::vector<std::string> model_side_files(const fs::path& directory) {
-  std::vector<std::string> names{kConfig, kGenerationConfig};
-  names.insert(names.end(), kTokenizerFiles.begin(), kTokenizerFiles.end());
-  std::erase_if(names, [&](const std::string& name) { return !file_exists(directory / name); });
+  std::vector<std::string> names{kConfig};
+  for (std::string& name : carried_from(directory)) names.push_back(std::move(name));
   return names;
+}
+
+std::int64_t model_directory_bytes(const fs::path& source, const std::vector<ModelTensor>& tensors,
+                                   const ModelDirectoryOptions& options) {
+  const auto shards = cut_into_shards(tensors, options.dtype, options.shard_bytes);
+  auto bytes = static_cast<std::int64_t>(config_of(source, options.dtype).size());
+  for (const WeightShard& shard : shards) bytes += SafetensorsWriter::file_bytes(tensors_of(shard, options.dtype));
+  if (shards.size() > 1) bytes += static_cast<std::int64_t>(weight_index_of(shards, options.dtype).size());
+  for (const std::string& name : carried_from(source)) bytes += InputFile(source / name).bytes();
+  return bytes;
+}
+
+void check_model_target(const fs::path& target, const std::vector<ModelTensor>& tensors,
+                        const ModelDirectoryOptions& options) {
+  const StagingDirectory trial(target);
+  std::vector<std::string> names{kConfig, kIndex, kGenerationConfig};
+  names.insert(names.end(), kTokenizerFiles.begin(), kTokenizerFiles.end());
+  for (const WeightShard& shard : cut_into_shards(tensors, options.dtype, options.shard_bytes))
+    names.push_back(shard.file_name);
+  std::error_code ignored;
+  for (const std::string& name : names)
+    if (fs::is_directory(target / name, ignored))
+      throw Error("{} is a directory, and the model has a file of that name; remove it", (target / name).string());
 }
 
 void write_model_directory(const fs::path& source, const fs::path& target, const std::vector<ModelTensor>& tensors,

@@ -27,8 +27,16 @@ struct ModelDirectoryOptions {
 using TensorReader = std::function<void(const std::string& name, std::int64_t begin_element, std::span<float> out)>;
 inline constexpr std::int64_t kWritePieceElements = std::int64_t{1} << 20;
 
-// Of config.json, generation_config.json and the tokenizer's files, those that the directory has.
+// config.json, and of generation_config.json and the tokenizer's files those that the directory has.
 std::vector<std::string> model_side_files(const std::filesystem::path& directory);
+
+// The bytes of all files that write_model_directory writes. Throws Error for a file of `source` that cannot be read.
+std::int64_t model_directory_bytes(const std::filesystem::path& source, const std::vector<ModelTensor>& tensors,
+                                   const ModelDirectoryOptions& options = {});
+
+// Throws Error when a model cannot be saved in `target`, whatever the room there; leaves nothing.
+void check_model_target(const std::filesystem::path& target, const std::vector<ModelTensor>& tensors,
+                        const ModelDirectoryOptions& options = {});
 
 // config.json, generation_config.json and the tokenizer's files are those of `source`, which may be `target`. `tensors`
 // are in the order of the model's modules; a tied head is not among them.

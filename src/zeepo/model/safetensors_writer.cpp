@@ -84,6 +84,14 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   skip_full();
 }
 
+std::int64_t SafetensorsWriter::file_bytes(const std::vector<Tensor>& tensors, const Metadata& metadata) {
+  const std::string header = header_of(in_file_order(tensors), metadata);
+  std::int64_t bytes = static_cast<std::int64_t>(sizeof(std::uint64_t) + header.size());
+  for (const Tensor& tensor : tensors)
+    bytes += elements_of(tensor.name, tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
+  return bytes;
+}
+
 void SafetensorsWriter::skip_full() {
   while (current_ < tensors_.size() && left_ == 0)
     if (++current_ < tensors_.size()) left_ = elements_of(tensors_[current_].name, tensors_[current_].shape);

@@ -34,6 +34,9 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::filesystem::path& path, std::vector<Tensor> tensors,
                     const Metadata& metadata = {{"format", "pt"}});
 
+  // The bytes of the whole file.
+  static std::int64_t file_bytes(const std::vector<Tensor>& tensors, const Metadata& metadata = {{"format", "pt"}});
+
   const std::vector<Tensor>& tensors() const { return tensors_; }  // in the order of the file
   // The next values of the file, in pieces of any length, tensor after tensor as tensors() has them.
   void write(std::span<const float> values);

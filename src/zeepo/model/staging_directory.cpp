@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <system_error>
 
@@ -45,11 +46,29 @@ void sync_directory(const fs::path& path) {
   if (!synced) throw Error("cannot sync {}: {}", path.string(), std::strerror(cause));
 }
 
+// A link to nowhere looks like a target that is to come, and no directory can take its place.
+void refuse_dangling(const fs::path& target) {
+  std::error_code ignored;
+  if (!fs::is_symlink(fs::symlink_status(target, ignored))) return;
+  throw Error("{}: is a link to {}, which is not there; make that directory or remove the link", target.string(),
+              fs::read_symlink(target, ignored).string());
+}
+
 }  // namespace
+
+std::optional<std::int64_t> free_bytes_for(const fs::path& target) {
+  std::error_code cause;
+  fs::path place = fs::absolute(target, cause);
+  while (!fs::exists(place, cause) && place.has_relative_path()) place = place.parent_path();
+  const fs::space_info space = fs::space(place, cause);
+  if (cause || space.capacity == 0) return std::nullopt;  // some file systems do not tell
+  return static_cast<std::int64_t>(std::min<std::uintmax_t>(space.available, INT64_MAX));
+}
 
 StagingDirectory::StagingDirectory(const fs::path& target) : target_(resolved(target)) {
   target_exists_ = file_exists(target_);
   std::error_code ignored;
+  if (!target_exists_) refuse_dangling(target_);
   if (target_exists_ && !fs::is_directory(target_, ignored))
     throw Error("{}: is there and not a directory; choose another name or remove it", target_.string());
   // Inside an existing target, which may be a file system of its own; beside one that is to come.

@@ -5,8 +5,10 @@
 // target is as it was.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +16,12 @@
 
 namespace zeepo {
 
+// Free in the file system where `target` is or is to come; nothing where that cannot be known.
+std::optional<std::int64_t> free_bytes_for(const std::filesystem::path& target);
+
 class StagingDirectory {
  public:
+  // Throws Error when files cannot be made there, or cannot take their place later.
   explicit StagingDirectory(const std::filesystem::path& target);
   ~StagingDirectory();
   StagingDirectory(const StagingDirectory&) = delete;

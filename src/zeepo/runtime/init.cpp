@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 
 namespace zeepo {
 namespace {
@@ -80,7 +81,7 @@ int run_job(const RuntimeOptions& options, const std::function<void(Runtime&)>& 
     const auto failed = take_opened();
     if (failed->size() > 1) failed->abort_job(message);
   }
-  fmt::print(stderr, "{}\n", message);
+  say("{}\n", message);
   return code;
 }
 

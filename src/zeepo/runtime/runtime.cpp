@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 #include "zeepo/comm/device_communicator.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/zero/agreement.h"
@@ -165,8 +166,8 @@ void Runtime::print(const nlohmann::ordered_json& report) {
   std::array<std::int64_t, kPlaces.size()> budgets{};
   for (const Place place : kPlaces)
     budgets[static_cast<std::size_t>(place)] = static_cast<std::int64_t>(session_->budget_bytes(place));
-  fmt::print(stderr, "{} parameters, {} rank{} on {}; the most that any held:\n{}", params_, size(),
-             size() == 1 ? "" : "s", name_of(backend_), table_of(largest_peaks(report.at("ranks")), budgets));
+  say("{} parameters, {} rank{} on {}; the most that any held:\n{}", params_, size(), size() == 1 ? "" : "s",
+      name_of(backend_), table_of(largest_peaks(report.at("ranks")), budgets));
 }
 
 AttachedEngine::AttachedEngine(Runtime& runtime, Module& model, const EngineOptions& options)

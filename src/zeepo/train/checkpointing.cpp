@@ -11,6 +11,7 @@
 namespace zeepo {
 namespace {
 
+constexpr const char* kNone = "there is no checkpoint of this step; training goes on";
 constexpr std::int64_t kSampledTokens = 1 << 16;  // at the begin and the end of the data
 
 std::map<std::string, std::string> texts_of(const TrainOptions& options) {
@@ -105,7 +106,7 @@ void Checkpointing::begin(const StepReport& step, const Depths& depths) {
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  if (any_failed(failure)) return report_.fault("checkpoint", step.step, "no checkpoint of this step");
+  if (any_failed(failure)) return report_.fault(step.step, "checkpoint", kNone);
   manifest_ = {};
   manifest_.step = step.step;
   manifest_.samples = batches_.visited(step.step);
@@ -147,12 +148,12 @@ void Checkpointing::look_after(bool wait) {
     }
   }
   last_failed_ = any_failed(failure) || failed;
-  if (last_failed_) return report_.fault("checkpoint", manifest_.step, "no checkpoint of this step");
+  if (last_failed_) return report_.fault(manifest_.step, "checkpoint", kNone);
   report_.checkpoint(manifest_.step, checkpoint_path(options_.checkpoint_dir, manifest_.step));
   try {
     if (directory_) directory_->keep(options_.checkpoint_keep);
   } catch (const std::exception& error) {
-    report_.fault("checkpoint", manifest_.step, fmt::format("an older checkpoint cannot be removed: {}", error.what()));
+    report_.fault(manifest_.step, "checkpoint", fmt::format("an older checkpoint cannot be removed: {}", error.what()));
   }
 }
 

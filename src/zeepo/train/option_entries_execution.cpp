@@ -220,6 +220,20 @@ void add_report_options(std::vector<TrainOption>& table) {
        .effect = Effect::execution,
        .ranks = Ranks::agree_if_given},
       [](auto& o) -> auto& { return o.output; }));
+  table.push_back(path(
+      {.name = "--output-fallback",
+       .group = kGroup,
+       .help = "Where to save the trained model when --output does not take it (its disk is full): a directory on "
+               "another disk",
+       .effect = Effect::execution,
+       .ranks = Ranks::agree_if_given},
+      [](auto& o) -> auto& { return o.output_fallback; }));
+  table.push_back(number(
+      {.name = "--output-retry",
+       .group = kGroup,
+       .help = "Seconds during which saving the model is tried again when it fails, at each place; 0: once",
+       .effect = Effect::execution},
+      [](auto& o) -> auto& { return o.output_retry_seconds; }));
   table.push_back(other(
       {.name = "--output-dtype",
        .group = kGroup,

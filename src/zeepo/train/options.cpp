@@ -78,6 +78,14 @@ void check_step_below(const TrainOptions& options) {
         named);
 }
 
+void check_fallback(const TrainOptions& options) {
+  if (options.output_fallback.empty()) return;
+  const std::string given = options.output_fallback.string();
+  if (options.output.empty()) throw UsageError("train: --output-fallback {}: is the second place of --output", given);
+  if (options.output_fallback.lexically_normal() == options.output.lexically_normal())
+    throw UsageError("train: --output-fallback {}: is --output; name another place, on another disk at best", given);
+}
+
 }  // namespace
 
 StepPhase step_phase(const TrainOptions& options) {
@@ -102,6 +110,7 @@ void check(const TrainOptions& options) {
   check_comm(options);
   check_sums(options);
   check_step_below(options);
+  check_fallback(options);
 }
 
 }  // namespace zeepo

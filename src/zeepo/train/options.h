@@ -79,7 +79,9 @@ struct TrainOptions {
   std::string log;               // JSON lines: a path, "-" for stdout, empty for none
   std::filesystem::path trace;   // what the last steps did when, see trace_file.h; empty: nothing
   std::filesystem::path output;
-  std::optional<DType> output_dtype;  // else the run's
+  std::filesystem::path output_fallback;  // where the model is saved when --output does not take it; empty: nowhere
+  double output_retry_seconds = 60;       // to try again at each of them
+  std::optional<DType> output_dtype;      // else the run's
 };
 
 // Without clipping, or a loss scale that may skip the step, nothing holds it up until all gradients are there.

@@ -1,5 +1,6 @@
 #include "zeepo/train/report.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 
 namespace zeepo {
 namespace {
@@ -25,12 +27,27 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
 }
 
+// The opening of a FIFO must not wait for a reader: without one it fails.
+std::FILE* open_log(const std::string& target, EventLog::Mode mode) {
+  const int begin = mode == EventLog::Mode::append ? O_APPEND : O_TRUNC;
+  const int descriptor = ::open(target.c_str(), O_WRONLY | O_CREAT | begin | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  if (descriptor < 0)
+    throw Error("--log {}: cannot create it: {}", target,
+                errno == ENXIO ? "it is a FIFO or a socket that nobody reads" : std::strerror(errno));
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  std::FILE* file =
+      flags >= 0 && ::fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) == 0 ? ::fdopen(descriptor, "w") : nullptr;
+  if (file != nullptr) return file;
+  const int cause = errno;
+  ::close(descriptor);
+  throw Error("--log {}: cannot create it: {}", target, std::strerror(cause));
+}
+
 }  // namespace
 
-EventLog::EventLog(const std::string& target) : target_(target) {
+EventLog::EventLog(const std::string& target, Mode mode) : target_(target) {
   if (target.empty()) return;
-  file_ = target == "-" ? stdout : std::fopen(target.c_str(), "we");
-  if (!file_) throw Error("--log {}: cannot create it: {}", target, std::strerror(errno));
+  file_ = target == "-" ? stdout : open_log(target, mode);
 }
 
 EventLog::~EventLog() {
@@ -38,10 +55,15 @@ EventLog::~EventLog() {
 }
 
 void EventLog::write(const nlohmann::ordered_json& event) {
-  if (!file_) return;
+  if (!file_ || !failure_.empty()) return;
   const std::string line = event.dump() + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0)
-    throw Error("--log {}: cannot write: {}", target_, std::strerror(errno));
+  if (std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0) return;
+  failure_ = fmt::format("--log {}: cannot write: {}", target_, std::strerror(errno));
+  say("zeepo: warning: {}; the run goes on without it\n", failure_);
+}
+
+void EventLog::check() const {
+  if (!failure_.empty()) throw Error("{}; the log is not complete", failure_);
 }
 
 nlohmann::ordered_json to_json(const StepReport& report) {
@@ -75,7 +97,7 @@ Progress::~Progress() {
 }
 
 void Progress::say(const std::string& line) {
-  fmt::print(stderr, "{}{}\n", std::exchange(open_line_, false) ? "\n" : "", line);
+  zeepo::say("{}{}\n", std::exchange(open_line_, false) ? "\n" : "", line);
 }
 
 void Progress::step(const StepReport& report) {
@@ -87,11 +109,11 @@ void Progress::step(const StepReport& report) {
   if (report.result.skipped) line += fmt::format("  skipped: overflow at loss scale {:.0f}", report.result.loss_scale);
   if (report.step < steps_) line += fmt::format("  {} left", duration(left));
   if (terminal_) {
-    fmt::print(stderr, "\r\x1b[K{}", line);
+    zeepo::say("\r\x1b[K{}", line);
     std::fflush(stderr);
     open_line_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    zeepo::say("{}\n", line);
   }
 }
 

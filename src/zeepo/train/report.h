@@ -12,17 +12,24 @@
 namespace zeepo {
 
 // Events as JSON lines, each complete in the file before the next step starts.
+//
+// A log that cannot be written (its disk is full) is said once and ends there; the run goes on, and check() tells at
+// its end.
 class EventLog {
  public:
-  // A path, "-" for stdout, empty for nothing. Throws Error when the file cannot be made.
-  explicit EventLog(const std::string& target);
+  enum class Mode { fresh, append };
+  // A path, "-" for stdout, empty for nothing. Throws Error when the file cannot be made, or is a FIFO that nobody
+  // reads.
+  explicit EventLog(const std::string& target, Mode mode = Mode::fresh);
   ~EventLog();
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
   void write(const nlohmann::ordered_json& event);
+  // Throws Error when not all events have been written.
+  void check() const;
 
  private:
-  std::string target_;
+  std::string target_, failure_;
   std::FILE* file_ = nullptr;
 };
 

@@ -174,7 +174,7 @@ std::optional<ResumePoint> resume_run(const RunSetup& setup, const std::map<std:
     } catch (const Refused&) {
       throw;
     } catch (const Error& error) {
-      report.fault("checkpoint", 0, fmt::format("passed over: {}", error.what()));
+      report.fault(0, "checkpoint", fmt::format("a checkpoint is passed over: {}", error.what()));
     }
   if (!paths.empty())
     throw Error(

@@ -2,6 +2,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/numa.h"
+#include "zeepo/base/say.h"
 #include "zeepo/base/size.h"
 #include "zeepo/base/stop_request.h"
 #include "zeepo/train/step_side.h"
@@ -12,7 +13,8 @@ namespace zeepo {
 
 RunReport::RunReport(const TrainOptions& options, Communicator& communicator)
     : communicator_(communicator),
-      log_(communicator.rank() == 0 ? options.log : ""),
+      log_(communicator.rank() == 0 ? options.log : "",
+           options.resume.wanted ? EventLog::Mode::append : EventLog::Mode::fresh),
       print_every_(options.print_every) {}
 
 void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& place) {
@@ -42,20 +44,20 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
   if (auto below = step_below_json(plan); !below.is_null()) event["step_below"] = std::move(below);
   log_.write(event);
   if (!speaks()) return;
-  fmt::print(stderr, "{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(setup.config.architecture),
-             params, name_of(options.dtype), options.steps, setup.tokens_per_step() / options.seq_len, options.seq_len);
+  say("{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(setup.config.architecture), params,
+      name_of(options.dtype), options.steps, setup.tokens_per_step() / options.seq_len, options.seq_len);
   if (options.backend == Backend::cuda && communicator_.size() > 1)
-    fmt::print(stderr, "{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
-               communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
-  fmt::print(stderr, "{}", table_of(plan.memory.peak, plan.budgets));
-  if (options.choose.any()) fmt::print(stderr, "placement chosen: {}\n", flags_of(setup.arrangement()));
-  if (const std::string text = step_below_text(plan); !text.empty()) fmt::print(stderr, "{}\n", text);
+    say("{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
+        communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
+  say("{}", table_of(plan.memory.peak, plan.budgets));
+  if (options.choose.any()) say("placement chosen: {}\n", flags_of(setup.arrangement()));
+  if (const std::string text = step_below_text(plan); !text.empty()) say("{}\n", text);
 }
 
 void RunReport::tiers(Session& session) {
   if (!speaks()) return;
-  if (const std::string files = session.lower().description(); !files.empty()) fmt::print(stderr, "files: {}\n", files);
-  if (const std::string numa = describe_numa(); !numa.empty()) fmt::print(stderr, "{}\n", numa);
+  if (const std::string files = session.lower().description(); !files.empty()) say("files: {}\n", files);
+  if (const std::string numa = describe_numa(); !numa.empty()) say("{}\n", numa);
 }
 
 void RunReport::begin_steps(std::int64_t steps) {
@@ -88,20 +90,30 @@ void RunReport::tuned(std::int64_t step, const Tuner& tuner) {
                              100 * tuner.measured().share()));
 }
 
-void RunReport::stopped(std::int64_t after_step, int signal) {
+void RunReport::stopped(std::int64_t after_step, int signal, bool saved) {
   end_steps();
   const std::string name = name_of_signal(signal);
   log_.write({{"event", "stop"}, {"step", after_step}, {"signal", name}});
-  if (speaks()) fmt::print(stderr, "stopped by {} after step {} of {}; no model is saved\n", name, after_step, steps_);
+  if (speaks())
+    say("stopped by {} after step {} of {}; {}\n", name, after_step, steps_,
+        saved ? "--resume goes on from its checkpoint" : "no model is saved");
 }
 
-void RunReport::summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
-                        const LinkBytes& carried) {
+void RunReport::fault(std::int64_t step, const std::string& what, const std::string& message) {
+  log_.write({{"event", "fault"}, {"step", step}, {"what", what}, {"message", message}});
+  if (!speaks()) return;
+  tell(fmt::format("zeepo: warning: {}", message));
+}
+
+void RunReport::collect_ranks(ModelEngine& engine, Session& session, const CommBytes& sent, const LinkBytes& carried) {
   engine.settle();
-  auto ranks = nlohmann::ordered_json::array();
+  ranks_ = nlohmann::ordered_json::array();
   for (const auto& text : gather_texts(communicator_, rank_report(session, sent, carried).dump()))
-    ranks.push_back(nlohmann::ordered_json::parse(text));
-  const std::string hash = engine.weights_hash();
+    ranks_.push_back(nlohmann::ordered_json::parse(text));
+}
+
+void RunReport::summary(ModelEngine& engine, Session& session, const StepReport& last, const WeightLook& check) {
+  const std::string hash = engine.weights_hash(check);
   log_.write({{"event", "summary"},
               {"loss", last.result.loss},
               {"params", parameter_count(engine.units())},
@@ -109,48 +121,39 @@ void RunReport::summary(ModelEngine& engine, Session& session, const StepReport&
               {"weights_hash", hash},
               {"files", session.lower().description()},
               {"numa", describe_numa()},
-              {"ranks", ranks}});
+              {"ranks", ranks_}});
   if (!speaks()) return;
   for (const Place place : kPlaces)
-    if (session.peak(place).total > 0)
-      fmt::print(stderr, "{} memory used: {}\n", name_of(place), describe(session.peak(place)));
+    if (session.peak(place).total > 0) say("{} memory used: {}\n", name_of(place), describe(session.peak(place)));
 }
 
-void RunReport::say(const std::string& line) {
-  if (progress_)
-    progress_->say(line);
-  else
-    fmt::print(stderr, "{}\n", line);
-}
+void RunReport::tell(const std::string& line) { progress_ ? progress_->say(line) : say("{}\n", line); }
 
 void RunReport::checkpoint(std::int64_t step, const std::filesystem::path& path) {
   log_.write({{"event", "checkpoint"}, {"step", step}, {"path", path.string()}});
-  if (speaks()) say(fmt::format("checkpoint of step {}: {}", step, path.string()));
+  if (speaks()) tell(fmt::format("checkpoint of step {}: {}", step, path.string()));
 }
 
 void RunReport::resumed(std::int64_t step, const std::filesystem::path& path, const std::vector<std::string>& changes) {
   log_.write({{"event", "resume"}, {"step", step}, {"path", path.string()}, {"changes", changes}});
   if (!speaks()) return;
-  say(fmt::format("going on behind step {}: {}", step, path.string()));
-  for (const std::string& change : changes) say(fmt::format("  {}", change));
+  tell(fmt::format("going on behind step {}: {}", step, path.string()));
+  for (const std::string& change : changes) tell(fmt::format("  {}", change));
 }
 
 void RunReport::starts_anew(const std::filesystem::path& directory) {
-  if (speaks()) say(fmt::format("no checkpoint in {}: starting anew", directory.string()));
-}
-
-void RunReport::fault(const std::string& what, std::int64_t step, const std::string& message) {
-  log_.write({{"event", "fault"}, {"what", what}, {"step", step}, {"message", message}});
-  if (speaks()) say(fmt::format("zeepo: {} of step {}: {}", what, step, message));
+  if (speaks()) tell(fmt::format("no checkpoint in {}: starting anew", directory.string()));
 }
 
 void RunReport::save_failed(int rank, std::int64_t step, const std::string& message) {
-  if (rank == 0) return fault("checkpoint", step, message);
-  say(fmt::format("zeepo: rank {}: checkpoint of step {}: {}", rank, step, message));
+  const std::string text = fmt::format("checkpoint of step {}: {}", step, message);
+  if (rank == 0) return fault(step, "checkpoint", text);
+  tell(fmt::format("zeepo: warning: rank {}: {}", rank, text));
 }
 
 void RunReport::saved(const std::filesystem::path& output) {
-  if (speaks()) fmt::print(stderr, "saved to {}\n", output.string());
+  log_.write({{"event", "saved"}, {"path", output.string()}});
+  if (speaks()) say("saved to {}\n", output.string());
 }
 
 }  // namespace zeepo

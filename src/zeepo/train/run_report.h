@@ -28,28 +28,32 @@ class RunReport {
   void tuned(std::int64_t step, const Tuner& tuner);
   void end_steps() { progress_.reset(); }
   // By a signal; also ends the steps.
-  void stopped(std::int64_t after_step, int signal);
-  // A collective. `sent` and `carried` are those of the last step.
-  void summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
-               const LinkBytes& carried);
+  void stopped(std::int64_t after_step, int signal, bool saved);
+  // Something that does not end the run.
+  void fault(std::int64_t step, const std::string& what, const std::string& message);
+  // A collective: what the ranks have used, for the summary. `sent` and `carried` are those of the last step.
+  void collect_ranks(ModelEngine& engine, Session& session, const CommBytes& sent, const LinkBytes& carried);
   void saved(const std::filesystem::path& output);
   // A checkpoint is whole; the run goes on from one.
   void checkpoint(std::int64_t step, const std::filesystem::path& path);
   void resumed(std::int64_t step, const std::filesystem::path& path, const std::vector<std::string>& changes);
   void starts_anew(const std::filesystem::path& directory);
-  // What went wrong and did not end the run.
-  void fault(const std::string& what, std::int64_t step, const std::string& message);
-  // Said by the rank where it happened.
+  // Of a checkpoint; said by the rank where it happened.
   void save_failed(int rank, std::int64_t step, const std::string& message);
+  // A collective. `check` looks at all weights.
+  void summary(ModelEngine& engine, Session& session, const StepReport& last, const WeightLook& check);
+  // Throws Error when the log is not complete.
+  void check_log() const { log_.check(); }
 
  private:
-  void say(const std::string& line);
+  void tell(const std::string& line);
   bool speaks() const { return communicator_.rank() == 0; }
 
   Communicator& communicator_;
   EventLog log_;
   std::int64_t print_every_, steps_ = 0;
   std::optional<Progress> progress_;  // while there are steps
+  nlohmann::ordered_json ranks_;      // as collected
 };
 
 }  // namespace zeepo

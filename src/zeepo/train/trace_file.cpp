@@ -4,6 +4,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
+#include "zeepo/base/say.h"
 #include "zeepo/zero/agreement.h"
 
 namespace zeepo {
@@ -37,9 +38,9 @@ void TraceFile::write() {
   const auto [first, last] = timeline_.steps();
   const std::string path = path_.string();
   if (first > last)
-    fmt::print(stderr, "trace in {}: the end of the last step, which has more spans than a trace may hold\n", path);
+    say("trace in {}: the end of the last step, which has more spans than a trace may hold\n", path);
   else
-    fmt::print(stderr, "trace in {}: steps {} to {}; open it at https://ui.perfetto.dev\n", path, first, last);
+    say("trace in {}: steps {} to {}; open it at https://ui.perfetto.dev\n", path, first, last);
 }
 
 }  // namespace zeepo

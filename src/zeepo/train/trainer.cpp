@@ -6,7 +6,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/model/model_tensors.h"
-#include "zeepo/model/staging_directory.h"
+#include "zeepo/train/model_saving.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/train/step_side.h"
 #include "zeepo/train/stopping.h"
@@ -16,15 +16,6 @@
 
 namespace zeepo {
 namespace {
-
-// Says now, not after the last step, that the model cannot be saved there.
-void check_output(const std::filesystem::path& output) {
-  try {
-    const StagingDirectory trial(output);
-  } catch (const Error& fault) {
-    throw Error("train: --output {}: {}", output.string(), fault.what());
-  }
-}
 
 // A GPU's memory, and pinned memory, are taken at once: as much as the plan says. Files too.
 Session::Options session_options(const RunPlan& plan, const GpuPlace& place, Timeline* timeline) {
@@ -75,7 +66,8 @@ void Trainer::check_ranks() const {
 }
 
 void Trainer::run() {
-  if (communicator_.rank() == 0 && !options_.output.empty()) check_output(options_.output);
+  ModelSaving saving(options_, tensors_, communicator_);
+  saving.check_places();  // now, not after the last step
   RunReport report(options_, communicator_);
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
@@ -94,17 +86,18 @@ void Trainer::run() {
   bool save_failed = false;
   Session session(session_options(plan, place, timeline), communicator_);
   {
-    TrainingRun run(plan, batches, session, report, timeline);
+    TrainingRun run(plan, batches, session, report, saving, timeline);
     FileOperations operations;
     const auto origin = origin_of(options_, *data_);
     if (!options_.checkpoint_dir.empty()) run.keep_checkpoints(origin, operations);
     if (!options_.resume.wanted || !run.resume(origin)) run.load(files ? &*files : nullptr);
+    saving.check_places();  // swap files have taken their room
     run.train();
-    if (traced) traced->write();
-    if (!options_.output.empty()) run.save(tensors_);
     save_failed = run.last_save_failed();
   }
+  if (traced) traced->write();
   session.check_empty();
+  report.check_log();
   if (save_failed)
     throw EndedWith(kLastSaveFailed, "train: the checkpoint of the last step could not be written: see above");
 }

@@ -7,25 +7,11 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/model/initial_weights.h"
-#include "zeepo/model/model_directory.h"
 #include "zeepo/train/resume.h"
 #include "zeepo/train/stopping.h"
 
 namespace zeepo {
 namespace {
-
-// Reading a weight is a collective: the ranks that do not write make the same reads as the one that does.
-void join_reads(const std::vector<WeightShard>& shards, const TensorReader& read) {
-  std::vector<float> piece;
-  for (const auto& shard : shards)
-    for (const auto& [name, shape] : shard.tensors) {
-      const std::int64_t elements = elements_of(name, shape);
-      for (std::int64_t begin = 0; begin < elements; begin += kWritePieceElements) {
-        piece.resize(static_cast<std::size_t>(std::min(elements - begin, kWritePieceElements)));
-        read(name, begin, piece);
-      }
-    }
-}
 
 CommBytes operator-(const CommBytes& a, const CommBytes& b) {
   return {a.all_gather - b.all_gather, a.reduce_scatter - b.reduce_scatter, a.all_reduce - b.all_reduce};
@@ -34,18 +20,28 @@ CommBytes operator-(const CommBytes& a, const CommBytes& b) {
 }  // namespace
 
 TrainingRun::TrainingRun(const RunPlan& plan, TokenBatches& batches, Session& session, RunReport& report,
-                         Timeline* timeline)
+                         ModelSaving& saving, Timeline* timeline)
     : plan_(plan),
       options_(plan.setup.options),
       batches_(batches),
       session_(session),
       report_(report),
+      saving_(saving),
       timeline_(timeline),
       engine_(*plan.setup.model, session.communicator(), engine_options(plan.setup)) {}
 
 void TrainingRun::load(const WeightFiles* files) {
-  engine_.load(files ? stored_weights(plan_.setup.config, engine_.slices(), *files)
-                     : random_weights(options_.seed, session_.pool()));
+  if (files) {
+    const WeightCheck check{options_.dtype, fmt::format("in {}", options_.model.string()),
+                            "use another --dtype, or look for broken weights"};
+    const WeightSource stored = stored_weights(plan_.setup.config, engine_.slices(), *files);
+    engine_.load([&](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
+      stored(slice, begin, out);
+      check(slice.name, begin, out);
+    });
+  } else {
+    engine_.load(random_weights(options_.seed, session_.pool()));
+  }
   session_.restart_peaks();
   report_.tiers(session_);
 }
@@ -87,6 +83,7 @@ void TrainingRun::train() {
     carried = session_.lower().carried() - carried_before;
     report_.step(last);
     if (const int signal = stop_asked_after(last.result)) stop(last, tuning.depths(), signal);
+    saving_.watch_room(number, report_);
     tuning.after_step(last);
     if (checkpoints_) checkpoints_->after_step(last, tuning.depths());
   }
@@ -100,7 +97,12 @@ void TrainingRun::train() {
     throw Error(
         "train: the loss of the last step, {}, is {}: the weights overflow in fp16{}. Lower --lr, or use --dtype bf16",
         options_.steps, last.result.loss, options_.output.empty() ? "" : "; nothing is written to --output");
-  report_.summary(engine_, session_, last, sent, carried);
+  report_.collect_ranks(engine_, session_, sent, carried);
+  if (timeline_) timeline_->end_steps();
+  if (saving_.wanted()) saving_.save(engine_, options_.steps, report_);
+  report_.summary(
+      engine_, session_, last,
+      WeightCheck{options_.dtype, fmt::format("after step {}", options_.steps), "lower --lr, or use another --dtype"});
 }
 
 StepReport TrainingRun::step(std::int64_t number) {
@@ -127,21 +129,11 @@ StepReport TrainingRun::step(std::int64_t number) {
 void TrainingRun::stop(const StepReport& last, const Depths& depths, int signal) {
   const bool saved = checkpoints_ && checkpoints_->save_last(last, depths);
   engine_.settle();
-  report_.stopped(last.step, signal);
+  report_.stopped(last.step, signal, saved);
   if (saved)
     throw Stopped(signal, kStoppedAndSaved, "train: stopped by {} after step {}; --resume goes on from its checkpoint",
                   name_of_signal(signal), last.step);
   throw Stopped(signal, std::nullopt, "train: stopped by {} after step {}", name_of_signal(signal), last.step);
-}
-
-void TrainingRun::save(const std::vector<ModelTensor>& tensors) {
-  const auto read = [&](const std::string& name, std::int64_t begin, std::span<float> out) {
-    engine_.read(name, begin, out);
-  };
-  const ModelDirectoryOptions output{.dtype = options_.output_dtype.value_or(options_.dtype)};
-  if (plan_.setup.ranks.rank != 0) return join_reads(cut_into_shards(tensors, output.dtype, output.shard_bytes), read);
-  write_model_directory(options_.model, options_.output, tensors, read, output);
-  report_.saved(options_.output);
 }
 
 }  // namespace zeepo

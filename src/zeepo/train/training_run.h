@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "zeepo/model/weight_files.h"
-#include "zeepo/model/weight_shards.h"
 #include "zeepo/train/checkpointing.h"
+#include "zeepo/train/model_saving.h"
 #include "zeepo/train/planning.h"
 #include "zeepo/train/run_report.h"
 #include "zeepo/train/token_batches.h"
@@ -19,21 +19,21 @@ namespace zeepo {
 class TrainingRun {
  public:
   // Borrows everything.
-  TrainingRun(const RunPlan& plan, TokenBatches& batches, Session& session, RunReport& report, Timeline* timeline);
+  TrainingRun(const RunPlan& plan, TokenBatches& batches, Session& session, RunReport& report, ModelSaving& saving,
+              Timeline* timeline);
 
-  // Weights from the files, or from the seed without any.
+  // Weights from the files, or from the seed without any. Throws Error for weights that are not numbers.
   void load(const WeightFiles* files);
   // All of a checkpoint's state; false where there is none to go on from. `origin`: see checkpointing.h.
   bool resume(const std::map<std::string, std::string>& origin);
   // Lets train() write checkpoints.
   void keep_checkpoints(const std::map<std::string, std::string>& origin, FileOperations& operations);
-  // All steps, and the summary of them. Throws Error when the last loss is not finite, and Stopped on all ranks alike,
-  // with nothing on its way between them, when a signal to any rank asks for the end.
+  // All steps; then the model is saved, before anything else that may fail, and the summary told. Throws Error when the
+  // last loss or a weight is not finite, and Stopped on all ranks alike, with nothing on its way between them, when a
+  // signal to any rank asks for the end.
   void train();
   // Whether the last checkpoint that was to be written could not be.
   bool last_save_failed() const { return checkpoints_ && checkpoints_->last_failed(); }
-  // A collective; rank 0 writes the Hugging Face directory.
-  void save(const std::vector<ModelTensor>& tensors);
 
  private:
   StepReport step(std::int64_t number);
@@ -44,6 +44,7 @@ class TrainingRun {
   TokenBatches& batches_;
   Session& session_;
   RunReport& report_;
+  ModelSaving& saving_;
   Timeline* timeline_;
   ModelEngine engine_;
   std::int64_t steps_done_ = 0;  // by the run that was resumed

@@ -34,6 +34,11 @@ std::vector<std::string> gather_texts(Communicator& communicator, const std::str
   return texts;
 }
 
+std::int32_t largest_over_ranks(Communicator& communicator, std::int32_t own) {
+  const auto all = gather(communicator, {own}, {"a number of each rank", 0});
+  return *std::ranges::max_element(all);
+}
+
 void check_agreement(Communicator& communicator, const std::vector<std::pair<std::string, std::string>>& values) {
   if (communicator.size() == 1) return;
   for (const auto& [name, value] : values) {

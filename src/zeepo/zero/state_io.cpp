@@ -174,7 +174,7 @@ void StateIo::read_own(std::size_t u, const Extent& range, std::span<float> out)
   host_stream().synchronize();
 }
 
-std::string StateIo::hash() {
+std::string StateIo::hash(const WeightLook& look) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(hash.get());
   // One part is hashed while the next is read.
@@ -191,6 +191,7 @@ std::string StateIo::hash() {
       hashed[turn].wait();
       values.resize(static_cast<std::size_t>(part.elements()));
       read(name, part.begin, values);
+      if (look) look(name, part.begin, values);
       hashed[turn] = worker.run(
           [&hash, &values] { XXH3_128bits_update(hash.get(), values.data(), values.size() * sizeof(float)); });
       turn = 1 - turn;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "zeepo/zero/weight_places.h"
 
 namespace zeepo {
+
+// Some values of a weight, from element `begin` on.
+using WeightLook = std::function<void(const std::string& name, std::int64_t begin, std::span<const float> values)>;
 
 class StateIo {
  public:
@@ -25,8 +29,8 @@ class StateIo {
   void load(const WeightSource& source, const MomentSource* moments = nullptr);
   // The exact fp32 values of elements [begin, begin + out.size()) of a weight.
   void read(const std::string& name, std::int64_t begin, std::span<float> out);
-  // Of all exact weights in name order.
-  std::string hash();
+  // Of all exact weights in name order; `look` sees each part that is read.
+  std::string hash(const WeightLook& look = {});
   // Takes for a moment the most device memory that reading does: for a dry pass.
   void take_room_to_read() const;
 

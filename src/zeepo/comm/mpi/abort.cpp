@@ -11,11 +11,12 @@
 #include <thread>
 
 #include "zeepo/base/partial_files.h"
+#include "zeepo/base/say.h"
 
 namespace zeepo {
 
 void abort_mpi(int rank, const std::string& message) {
-  fmt::print(stderr, "zeepo: rank {}: {}\n", rank, message);
+  say("zeepo: rank {}: {}\n", rank, message);
   std::fflush(nullptr);
   // Should MPI_Abort itself hang, the alarm ends this process and the launcher the others.
   std::signal(SIGALRM, SIG_DFL);

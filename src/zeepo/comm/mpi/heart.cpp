@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 #include "zeepo/base/start_thread.h"
 #include "zeepo/comm/mpi/abort.h"
 
@@ -224,8 +225,8 @@ void Heart::obey_termination() {
   const bool left_to_work = died.empty() && termination_.left_to_work();
   const bool said = std::exchange(pulse_.told_to_end, true);
   if (left_to_work && said) return;
-  fmt::print(stderr, "zeepo: rank {}: told to end by {} while it {}{}\n", mail_.rank(),
-             name_of_signal(StopRequest::signal()), position_.str(), left_to_work ? "; it ends after this step" : died);
+  say("zeepo: rank {}: told to end by {} while it {}{}\n", mail_.rank(), name_of_signal(StopRequest::signal()),
+      position_.str(), left_to_work ? "; it ends after this step" : died);
   std::fflush(nullptr);
   if (left_to_work) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other ranks must not take this one for the dead
