@@ -164,7 +164,8 @@ void run(Options options) {
       {"event", "summary"},
       {"params", parameter_count(engine.units())},
       {"world_size", session.communicator().size()},
-      {"ranks", nlohmann::ordered_json::array({rank_report(session, engine.sent(), session.lower().carried())})}};
+      {"ranks",
+       nlohmann::ordered_json::array({rank_report(session, engine.moved().all().sent, session.lower().carried())})}};
   fmt::print("{}\n", summary.dump());
 }
 

@@ -87,11 +87,9 @@ void RunReport::tuned(std::int64_t step, const Tuner& tuner) {
                              100 * tuner.measured().share()));
 }
 
-void RunReport::summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
-                        const LinkBytes& carried) {
-  engine.settle();
+void RunReport::summary(ModelEngine& engine, Session& session, const StepReport& last, const MovedBytes& moved) {
   auto ranks = nlohmann::ordered_json::array();
-  for (const auto& text : gather_texts(communicator_, rank_report(session, sent, carried).dump()))
+  for (const auto& text : gather_texts(communicator_, rank_report(session, moved.sent, moved.carried).dump()))
     ranks.push_back(nlohmann::ordered_json::parse(text));
   const std::string hash = engine.weights_hash();
   log_.write({{"event", "summary"},

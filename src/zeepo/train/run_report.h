@@ -27,9 +27,8 @@ class RunReport {
   void step(const StepReport& report);
   void tuned(std::int64_t step, const Tuner& tuner);
   void end_steps() { progress_.reset(); }
-  // A collective. `sent` and `carried` are those of the last step.
-  void summary(ModelEngine& engine, Session& session, const StepReport& last, const CommBytes& sent,
-               const LinkBytes& carried);
+  // A collective, after settle(). `moved` is what the last step has moved, its update included.
+  void summary(ModelEngine& engine, Session& session, const StepReport& last, const MovedBytes& moved);
   void saved(const std::filesystem::path& output);
 
  private:

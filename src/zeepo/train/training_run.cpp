@@ -24,10 +24,6 @@ void join_reads(const std::vector<WeightShard>& shards, const TensorReader& read
     }
 }
 
-CommBytes operator-(const CommBytes& a, const CommBytes& b) {
-  return {a.all_gather - b.all_gather, a.reduce_scatter - b.reduce_scatter, a.all_reduce - b.all_reduce};
-}
-
 }  // namespace
 
 TrainingRun::TrainingRun(const RunPlan& plan, const TokenBatches& batches, Session& session, RunReport& report,
@@ -50,20 +46,18 @@ void TrainingRun::load(const WeightFiles* files) {
 void TrainingRun::train() {
   Tuning tuning(plan_, engine_, report_);
   StepReport last{};
-  CommBytes sent;
-  LinkBytes carried;
+  MovedBytes moved, late;  // of the last step, and before what is left of its update
   report_.begin_steps(options_.steps);
   for (std::int64_t number = 1; number <= options_.steps; ++number) {
-    const CommBytes sent_before = engine_.sent();
-    const LinkBytes carried_before = session_.lower().carried();
+    const MovedBytes before = engine_.moved().in_time;
     if (timeline_) timeline_->begin_step(number);
     const std::string name = timeline_ ? fmt::format("{}", number) : "";
     {
       const Span span(timeline_, TimelineRow::steps, "step", {name});
       last = step(number);
     }
-    sent = engine_.sent() - sent_before;
-    carried = session_.lower().carried() - carried_before;
+    moved = engine_.moved().in_time - before;
+    late = engine_.moved().late;
     report_.step(last);
     tuning.after_step(last);
   }
@@ -72,7 +66,8 @@ void TrainingRun::train() {
     throw Error(
         "train: the loss of the last step, {}, is {}: the weights overflow in fp16{}. Lower --lr, or use --dtype bf16",
         options_.steps, last.result.loss, options_.output.empty() ? "" : "; nothing is written to --output");
-  report_.summary(engine_, session_, last, sent, carried);
+  engine_.settle();
+  report_.summary(engine_, session_, last, moved + (engine_.moved().late - late));
 }
 
 StepReport TrainingRun::step(std::int64_t number) {

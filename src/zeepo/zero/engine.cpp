@@ -8,6 +8,17 @@
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
+namespace {
+
+// Adds to `late` what f moves: deferred updates of a step that has returned, whatever pass they run under.
+template <class F>
+void count_late(MovedBytes& late, const Collectives& collectives, F&& f) {
+  const MovedBytes before = moved_so_far(collectives);
+  f();
+  late = late + (moved_so_far(collectives) - before);
+}
+
+}  // namespace
 
 Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& options)
     : units_(std::move(units)),
@@ -42,7 +53,8 @@ void Engine::load(const WeightSource& source) {
     throw Error("engine: load() after {} of {} micro-steps: their gradients are of other weights; step() first",
                 micro_step_.number, micro_step_.count);
   settle();
-  hold({});  // what was gathered ahead of the next pass would be of the old weights
+  settled_ = false;
+  weights_.release_all();  // what was gathered ahead of the next pass would be of the old weights
   weights_.drop_cache();
   buffers_.forget_read_ahead();
   steps_taken_ = 0;
@@ -67,13 +79,12 @@ void Engine::take_room_to_read() {
 
 // What a unit's next use needs comes in the order of use: its step, its parameters.
 void Engine::hold(const PassPlanner::Wanted& wanted) {
-  weights_.release_all_but(wanted);
   for (const auto* units : {&wanted.now, &wanted.ahead})
     for (const std::size_t u : *units) {
-      steps_.until(u);
+      count_late(late_, collectives_, [&] { steps_.until(u); });
       weights_.fetch(u);
     }
-  steps_.ahead_of(wanted.now);
+  count_late(late_, collectives_, [&] { steps_.ahead_of(wanted.now); });
   for (const std::size_t u : wanted.now) weights_.await(u);
 }
 
@@ -82,6 +93,7 @@ float Engine::begin_micro_step() {
   if (micro_step_.number == micro_step_.count)
     throw Error("engine: more than {} micro-steps before step()", micro_step_.number);
   pass_ = PassKind::training;
+  settled_ = false;
   reducer_.begin(micro_step_);
   try {
     hold(weights_.begin_pass(pass_));
@@ -108,13 +120,14 @@ void Engine::after(const Visit& visit) {
 
 void Engine::begin_backward(const Tensor& loss) {
   norm_.add_loss(loss.view(), micro_step_);
-  steps_.finish();  // units that this pass does not use must not meet new gradients before their step
+  // Units that this pass does not use must not meet new gradients before their step.
+  count_late(late_, collectives_, [&] { steps_.finish(); });
   steps_.wait_for_host();
   if (!plan_.steps_in_backward() || !micro_step_.last()) return;
-  if (!expected_rate_)
+  if (!rate_.expected)
     throw Error("engine: steps in the backward pass need the learning rate before it: call expect_rate()");
-  rate_in_backward_ = *expected_rate_;
-  steps_.begin_in_backward({steps_taken_ + 1, rate_in_backward_});  // step() counts it after the pass
+  rate_.in_backward = *rate_.expected;
+  steps_.begin_in_backward({steps_taken_ + 1, rate_.in_backward});  // step() counts it after the pass
 }
 
 void Engine::reduce(std::size_t u) {
@@ -142,7 +155,7 @@ void Engine::end_micro_step() {
   steps_.ready(reducer_.take_complete());
   reducer_.end();
   weights_.end_pass();
-  hold({});
+  weights_.release_all();
   if (plan_.steps_in_backward() && micro_step_.last()) {
     weights_.drop_cache();
     weights_.await_always_there();  // the new weights
@@ -152,12 +165,13 @@ void Engine::end_micro_step() {
 
 void Engine::begin_inference() {
   pass_ = PassKind::inference;
+  settled_ = false;
   hold(weights_.begin_pass(pass_));
 }
 
 void Engine::end_inference() {
   weights_.end_pass();
-  hold({});
+  weights_.release_all();
 }
 
 // Some units may have added this micro-step's gradients to the step's sum and others not: the sum is of no use, and the
@@ -173,7 +187,7 @@ void Engine::abandon_pass() {
     FirstFailure told;
     told.outlast([&] { weights_.await_always_there(); });
   }
-  hold({});  // a step would not renew what is still gathered
+  weights_.release_all();  // a step would not renew what is still gathered
   if (pass_ == PassKind::training) weights_.drop_cache();
 }
 
@@ -182,11 +196,12 @@ StepResult Engine::step(double lr) {
     throw Error("engine: step() after {} of {} micro-steps", micro_step_.number, micro_step_.count);
   const Span span(timeline_, TimelineRow::compute, "step");
   micro_step_.number = 0;
-  expected_rate_.reset();
+  settled_ = false;
+  rate_.expected.reset();
   const bool in_backward = plan_.steps_in_backward();
-  if (in_backward && lr != rate_in_backward_) {
+  if (in_backward && lr != rate_.in_backward) {
     ++steps_taken_;  // it has been taken
-    throw Error("engine: step() with the rate {}, but expect_rate() with {}", lr, rate_in_backward_);
+    throw Error("engine: step() with the rate {}, but expect_rate() with {}", lr, rate_.in_backward);
   }
   weights_.drop_cache();
   if (const auto depths = std::exchange(next_depths_, {})) {
@@ -243,15 +258,19 @@ StepResult Engine::step(double lr) {
   return result;
 }
 
+// Weights are read one by one, each after settle(): only the first has anything to wait for.
 void Engine::settle() {
-  steps_.finish();
+  if (settled_) return;
+  count_late(late_, collectives_, [&] { steps_.finish(); });
   if (Device::current().lower) Device::current().lower->drain();
   store_.drain();
   weights_.settle();
   reducer_.settle();
-  if (plan_.ranks.alone) return;
-  Device::current().compute.synchronize();
-  collectives_.check();
+  if (!plan_.ranks.alone) {
+    Device::current().compute.synchronize();
+    collectives_.check();
+  }
+  settled_ = true;
 }
 
 void Engine::set_depths(const Depths& depths) {
@@ -273,11 +292,7 @@ void Engine::sum_over_ranks(std::span<float> numbers) {
   collectives_.check();
 }
 
-CommBytes Engine::sent() const {
-  CommBytes sent = collectives_.sent();
-  sent.all_gather -= weights_.sent_early_bytes();
-  return sent;
-}
+Engine::Account Engine::moved() const { return {moved_so_far(collectives_) - late_ - weights_.moved_early(), late_}; }
 
 Stalls Engine::stalls() const {
   Stalls stalls{.gather = collectives_.stalled_seconds(), .step = steps_.stalled_seconds()};
