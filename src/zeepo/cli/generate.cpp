@@ -21,6 +21,9 @@
 namespace zeepo::cli {
 namespace {
 
+// All of it is kept on the device: where the device's memory is the host's, the device has all of it.
+constexpr std::int64_t kNothingInHostMemory = 1;
+
 struct Options {
   std::filesystem::path model;
   std::optional<std::string> prompt;
@@ -123,7 +126,8 @@ void run(Options options) {
   Session session({.backend = backend,
                    .batch_invariant = options.batch_invariant ? BatchInvariant::yes : BatchInvariant::no,
                    .threads = options.threads,
-                   .device_bytes = budgets.device});
+                   .device_bytes = budgets.device,
+                   .lower = {.host_bytes = kNothingInHostMemory, .nvme_paths = {}}});
   plan_memory(*model, options, dtype, prompt, session.communicator(),
               static_cast<std::int64_t>(session.memory().budget_bytes()));
   ModelEngine engine(*model, session.communicator(), {.use = Use::infer, .dtype = dtype});
