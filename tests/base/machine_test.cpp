@@ -105,6 +105,41 @@ TEST(ControlGroups, Version1WithItsControllers) {
   EXPECT_EQ(machine.free(), 8 * kGiB);
 }
 
+// Slurm makes a group a user, a job, a step and a task; any of them may have a limit.
+TEST(ControlGroups, Version1NestsToo) {
+  FakeMachine machine;
+  const std::string mount = "sys/fs/cgroup/memory/", job = mount + "slurm/uid_0/job_7/";
+  machine.write("proc/self/cgroup", "4:memory:/slurm/uid_0/job_7/step_batch/task_0\n1:name=systemd:/system.slice\n")
+      .write("proc/self/mountinfo", "31 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n")
+      .write(mount + "memory.limit_in_bytes", "9223372036854771712")
+      .write(mount + "slurm/uid_0/memory.limit_in_bytes", std::to_string(40 * kGiB))
+      .write(mount + "slurm/uid_0/memory.usage_in_bytes", std::to_string(39 * kGiB))
+      .write(job + "memory.limit_in_bytes", std::to_string(20 * kGiB))
+      .write(job + "step_batch/memory.limit_in_bytes", std::to_string(24 * kGiB))
+      .write(job + "step_batch/task_0/memory.limit_in_bytes", "9223372036854771712");
+  EXPECT_EQ(machine.usable(), 20 * kGiB);
+  EXPECT_EQ(machine.free(), kGiB);  // the user's other jobs have the rest
+}
+
+// systemd nests slices, and a scope may have no limit but a throttle; a hybrid has both versions mounted.
+TEST(ControlGroups, SystemdsSlicesAndScopes) {
+  FakeMachine machine;
+  const std::string slice = "sys/fs/cgroup/user.slice/user-1000.slice/";
+  machine.version2("/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope")
+      .write(slice + "memory.max", std::to_string(30 * kGiB))
+      .write(slice + "user@1000.service/app.slice/run-7.scope/memory.max", "max")
+      .write(slice + "user@1000.service/app.slice/run-7.scope/memory.high", std::to_string(7 * kGiB));
+  EXPECT_EQ(machine.usable(), 7 * kGiB);
+
+  FakeMachine hybrid;
+  hybrid.write("proc/self/cgroup", "5:memory:/system.slice/a.service\n0::/system.slice/a.service\n")
+      .write("proc/self/mountinfo",
+             "31 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+             "32 25 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n")
+      .write("sys/fs/cgroup/memory/system.slice/memory.limit_in_bytes", std::to_string(9 * kGiB));
+  EXPECT_EQ(hybrid.usable(), 9 * kGiB);
+}
+
 TEST(ControlGroups, TextThatIsNoNumberBindsNobody) {
   FakeMachine machine;
   machine.version2("/job").write("sys/fs/cgroup/job/memory.max", "lots").write("sys/fs/cgroup/memory.max", "");

@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "zeepo/base/work_count.h"
+
 namespace zeepo {
 namespace {
 
@@ -151,6 +153,29 @@ TEST(Arena, NothingTakesNothing) {
   EXPECT_EQ(arena.used(), 512u);
   arena.give_back(*b, 512);
   EXPECT_EQ(arena.take(1024), 0u);
+}
+
+// Every other block is given back, so that there are as many gaps as blocks that are left.
+std::int64_t work_among_gaps(std::size_t blocks) {
+  Arena arena(8 * blocks * Arena::kAlignment);
+  std::vector<Lease> held;
+  for (std::size_t i = 0; i < 2 * blocks; ++i) {
+    const std::size_t bytes = (1 + i % 3) * Arena::kAlignment;
+    held.push_back({*arena.take(bytes), bytes});
+  }
+  for (std::size_t i = 0; i < held.size(); i += 2) arena.give_back(held[i].offset, held[i].bytes);
+  const std::int64_t before = work_count();
+  for (std::size_t i = 0; i < blocks; ++i) {
+    const std::size_t bytes = (1 + i % 3) * Arena::kAlignment;
+    arena.give_back(*arena.take(bytes), bytes);
+  }
+  return work_count() - before;
+}
+
+TEST(Arena, TenTimesTheGapsAreHardlyMoreWorkABlock) {
+  const std::int64_t few = work_among_gaps(300), many = work_among_gaps(3000);
+  EXPECT_GT(few, 0);
+  EXPECT_LE(many, 20 * few);  // a search tree ten times as large is a few comparisons deeper
 }
 
 }  // namespace

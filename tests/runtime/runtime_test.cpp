@@ -122,7 +122,7 @@ TEST(Runtime, CountsWhatEnginesSentThatEndedBeforeIt) {
       AttachedEngine engine(runtime, model, {.stage = 1});
       train(*engine, model, 2);
       engine->settle();
-      sent = engine->sent();
+      sent = engine->moved().all().sent;
     }
     const auto report = runtime.close();
     EXPECT_EQ(report.at("params"), kParams);

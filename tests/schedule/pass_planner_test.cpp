@@ -2,13 +2,22 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
 #include <string>
+
+#include "zeepo/base/work_count.h"
 
 namespace zeepo {
 namespace {
 
 using Units = std::vector<std::size_t>;
-using Wanted = PassPlanner::Wanted;
+// All that is wanted, where the planner tells what changes.
+struct Wanted {
+  Units now, ahead;
+};
 constexpr int kTrain = 0, kInfer = 1;
 
 Trace forward_and_back(const std::vector<std::size_t>& modules) {
@@ -29,12 +38,24 @@ PassPlanner::Options row(std::size_t modules, std::int64_t prefetch_bytes) {
   return options;
 }
 
-// The answers of a whole pass, begin()'s first.
+// The answers of a whole pass, begin()'s first. What the planner says of changes must come to the same.
 std::vector<Wanted> pass(PassPlanner& planner, int kind, const Trace& trace) {
-  std::vector<Wanted> wanted{planner.begin(kind)};
-  for (const Visit& visit : trace) wanted.push_back(planner.visit(visit));
+  std::set<std::size_t> held;
+  std::vector<Wanted> answers;
+  const auto take = [&](const PassPlanner::Wanted& change) {
+    for (const std::size_t unit : change.gone) EXPECT_EQ(held.erase(unit), 1u) << unit;
+    held.insert(change.now.begin(), change.now.end());
+    held.insert(change.ahead.begin(), change.ahead.end());
+    const Wanted& all = answers.emplace_back(change.now, planner.ahead());
+    std::set<std::size_t> wanted(all.now.begin(), all.now.end());
+    wanted.insert(all.ahead.begin(), all.ahead.end());
+    std::erase_if(held, [&](std::size_t unit) { return planner.always_there(unit) && !wanted.contains(unit); });
+    EXPECT_EQ(held, wanted) << "answer " << answers.size() - 1;
+  };
+  take(planner.begin(kind));
+  for (const Visit& visit : trace) take(planner.visit(visit));
   planner.end();
-  return wanted;
+  return answers;
 }
 
 Units ahead_of(const std::vector<Wanted>& wanted, std::size_t visit) { return wanted[visit + 1].ahead; }
@@ -181,7 +202,8 @@ TEST(PassPlanner, KeepsTheTracesUsedLast) {
     PassPlanner copy(of);  // what it answers is forgotten with it
     (void)copy.begin(kTrain);
     (void)copy.visit({0, Visit::Direction::forward});
-    return copy.visit({i + 1, Visit::Direction::forward}).ahead == Units{0};
+    (void)copy.visit({i + 1, Visit::Direction::forward});
+    return copy.ahead() == Units{0};
   };
   (void)pass(planner, kInfer, way(0));
   for (std::size_t i = 0; i < kMore - 1; ++i) (void)pass(planner, kTrain, way(i));
@@ -218,20 +240,94 @@ TEST(PassPlanner, BeginsAnewAfterAPassThatDidNotEnd) {
 
 TEST(PassPlanner, TheDepthMayChangeBetweenPasses) {
   PassPlanner planner({.units_of_module = {{0}, {1}, {2}, {3}}, .unit_bytes = {10, 10, 10, 10}, .prefetch_bytes = 10});
-  const auto pass = [&] {
-    std::vector<std::vector<std::size_t>> ahead{planner.begin(0).ahead};
-    for (std::size_t module = 0; module < 4; ++module)
-      ahead.push_back(planner.visit({module, Visit::Direction::forward}).ahead);
-    planner.end();
-    return ahead;
+  using Ahead = std::vector<Units>;
+  const auto ahead = [&] {
+    Trace forward;
+    for (std::size_t module = 0; module < 4; ++module) forward.push_back({module, Visit::Direction::forward});
+    Ahead result;
+    for (const Wanted& answer : pass(planner, kTrain, forward)) result.push_back(answer.ahead);
+    return result;
   };
-  (void)pass();  // recorded
-  using Ahead = std::vector<std::vector<std::size_t>>;
-  EXPECT_EQ(pass(), (Ahead{{0}, {1}, {2}, {3}, {}}));
+  (void)ahead();  // recorded
+  EXPECT_EQ(ahead(), (Ahead{{0}, {1}, {2}, {3}, {}}));
   planner.set_prefetch_bytes(25);
-  EXPECT_EQ(pass(), (Ahead{{0, 1}, {1, 2}, {2, 3}, {3}, {}}));
+  EXPECT_EQ(ahead(), (Ahead{{0, 1}, {1, 2}, {2, 3}, {3}, {}}));
   planner.set_prefetch_bytes(10);
-  EXPECT_EQ(pass(), (Ahead{{0}, {1}, {2}, {3}, {}}));
+  EXPECT_EQ(ahead(), (Ahead{{0}, {1}, {2}, {3}, {}}));
+}
+
+// What is ahead, found by walking all of the pass that is left.
+Units walked(const PassPlanner::Options& options, const Trace& trace, std::size_t position, const Units& now) {
+  Units ahead;
+  std::int64_t left = options.prefetch_bytes;
+  const auto holds = [](const Units& units, std::size_t unit) { return std::ranges::count(units, unit) > 0; };
+  for (std::size_t i = position; i < trace.size(); ++i)
+    for (const std::size_t unit : options.units_of_module[trace[i].module]) {
+      if (options.unit_bytes[unit] == 0 || holds(now, unit) || holds(ahead, unit)) continue;
+      if (options.unit_bytes[unit] > left) return ahead;
+      left -= options.unit_bytes[unit];
+      ahead.push_back(unit);
+    }
+  return ahead;
+}
+
+TEST(PassPlanner, TellsOfAnyPassWhatAWalkOverItFinds) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+    const std::size_t units = 1 + below(8), modules = 1 + below(8);
+    PassPlanner::Options options;
+    for (std::size_t u = 0; u < units; ++u) options.unit_bytes.push_back(static_cast<std::int64_t>(below(4) * 10));
+    for (std::size_t m = 0; m < modules; ++m) {
+      std::set<std::size_t> needed;
+      for (std::size_t i = below(4); i > 0; --i) needed.insert(below(units));
+      options.units_of_module.emplace_back(needed.begin(), needed.end());
+      std::shuffle(options.units_of_module.back().begin(), options.units_of_module.back().end(), random);
+    }
+    options.prefetch_bytes = static_cast<std::int64_t>(below(100));
+    PassPlanner planner(options);
+    Trace trace;
+    for (std::size_t i = below(30); i > 0; --i) trace.push_back({below(modules), Visit::Direction::forward});
+    (void)pass(planner, kTrain, trace);
+    for (int i = 0; i < 2; ++i) {
+      planner.set_prefetch_bytes(options.prefetch_bytes = static_cast<std::int64_t>(below(100)));
+      const auto answers = pass(planner, kTrain, trace);
+      for (std::size_t at = 0; at < answers.size(); ++at)
+        ASSERT_EQ(answers[at].ahead, walked(options, trace, at, answers[at].now)) << "seed " << seed << ", " << at;
+    }
+  }
+}
+
+// Turns of the planner's loops in the second pass over a row of modules.
+std::int64_t work_of_a_pass(std::size_t modules, std::int64_t unit_bytes, std::int64_t prefetch_bytes) {
+  auto options = row(modules, prefetch_bytes);
+  options.unit_bytes.assign(modules, unit_bytes);
+  PassPlanner planner(options);
+  std::vector<std::size_t> all(modules);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const Trace trace = forward_and_back(all);
+  std::int64_t before = 0;
+  std::size_t told = 0;
+  for (int i = 0; i < 2; ++i) {
+    before = work_count();
+    const auto count = [&](const PassPlanner::Wanted& wanted) {
+      told += wanted.now.size() + wanted.ahead.size() + wanted.gone.size();
+    };
+    count(planner.begin(kTrain));
+    for (const Visit& visit : trace) count(planner.visit(visit));
+    planner.end();
+  }
+  return work_count() - before + static_cast<std::int64_t>(told);
+}
+
+TEST(PassPlanner, TenTimesTheUnitsAreTenTimesTheWork) {
+  for (const std::int64_t unit_bytes : {0, 10})
+    for (const std::int64_t prefetch_bytes : {0, 200, 1'000'000}) {
+      const std::int64_t few = work_of_a_pass(200, unit_bytes, prefetch_bytes);
+      const std::int64_t many = work_of_a_pass(2000, unit_bytes, prefetch_bytes);
+      EXPECT_GT(few, 0);
+      EXPECT_LE(many, 11 * few) << unit_bytes << " bytes a unit, " << prefetch_bytes << " ahead";
+    }
 }
 
 }  // namespace

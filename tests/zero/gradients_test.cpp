@@ -104,7 +104,7 @@ TEST(StageZero, CountsWhatItGathersWithItsOwnStep) {
     train(communicator, model, {.stage = 0}, [&](ModelEngine& engine, int step) {
       std::int64_t half = 0;  // of all gradients: what one of two ranks sends
       for (const auto& unit : engine.units().units) half += 4 * shard_elements(unit.elements, 2, Unit::kAlignment);
-      const CommBytes sent = engine.sent();
+      const CommBytes sent = engine.moved().all().sent;
       const std::int64_t norms = 4 * kBlocks + 8;  // one part of the norm a shard, the loss, and the note with it
       if (step > 0) {
         EXPECT_EQ(sent.reduce_scatter - before.reduce_scatter, half) << step;

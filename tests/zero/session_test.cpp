@@ -2,6 +2,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/test_directory.h"
+#include "zeepo/base/machine.h"
 #include "zeepo/tensor/tensor.h"
 
 namespace zeepo {
@@ -36,6 +37,35 @@ TEST(Session, WithoutFilesOnlyMemoryIsLookedAt) {
   session.check_empty();
   const Block host = session.lower().at(Place::host).allocate(4096, Kind::working);
   EXPECT_TRUE(names(error_text([&] { session.check_empty(); }), "host memory: working 4.00 KiB"));
+}
+
+TEST(SharedMemory, IsNeverMoreThanThereIs) {
+  EXPECT_EQ(share_memory(800, {}), (SharedBytes{700, 100}));
+  EXPECT_EQ(share_memory(800, {}, {.device = 300, .host = 420}), (SharedBytes{370, 430}));
+  EXPECT_EQ(share_memory(800, {}, {.device = 500, .host = 400}), (SharedBytes{500, 300}));  // the host lacks 100
+  EXPECT_EQ(share_memory(800, {}, {.device = 900, .host = 1}), (SharedBytes{800, 0}));
+  EXPECT_EQ(share_memory(800, {.device = 600}), (SharedBytes{600, 200}));
+  EXPECT_EQ(share_memory(800, {.host = 600}), (SharedBytes{200, 600}));
+  EXPECT_EQ(share_memory(800, {.device = 900}), (SharedBytes{900, 0}));
+  EXPECT_EQ(share_memory(800, {.device = 700, .host = 600}), (SharedBytes{700, 600}));  // as it was asked for
+}
+
+// Device and host of all ranks on a machine are one memory.
+TEST(Session, RanksOfAMachineShareItsMemory) {
+  for (const int ranks : {1, 3}) {
+    const auto part = static_cast<std::size_t>(usable_memory_bytes() / ranks);
+    for (const std::int64_t device_bytes : {0, 1 << 20})
+      for (const std::int64_t host_bytes : {0, 1 << 20}) {
+        Session session({.threads = 1,
+                         .device_bytes = device_bytes,
+                         .ranks_on_node = ranks,
+                         .lower = {.host_bytes = host_bytes, .nvme_paths = {}}});
+        const std::size_t device = session.budget_bytes(Place::device), host = session.budget_bytes(Place::host);
+        EXPECT_LE(device + host, part) << ranks << " ranks, " << device_bytes << ", " << host_bytes;
+        EXPECT_GE(device, std::size_t{1} << 20);
+        EXPECT_GE(host, std::size_t{1} << 20);
+      }
+  }
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ ShardedResult train_rank(const ShardedRun& run, Communicator& communicator) {
     result.hashes.push_back(engine.weights_hash());
   }
   read_all(engine, result.weights);
-  result.sent = engine.sent();
+  result.sent = engine.moved().all().sent;
   return result;
 }
 

@@ -255,6 +255,46 @@ TEST_F(StepInBackward, RanksSeeTheSameWeightsAfterAPassThatThrew) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
+// One rank of three fails in the middle of a pass, with units that it has stepped in part. It must not start a
+// collective that the others do not: each of them would tell of calls that differ, and none of the cause.
+TEST_F(StepInBackward, EveryRankTellsWhyOneOfThemFailed) {
+  for (const int stage : {1, 2, 3})
+    for (const std::int64_t prefetch_bytes : {0, 1 << 20})
+      for (int broken = 0; broken < 3; ++broken) {
+        std::vector<std::string> texts(3);
+        ThreadsWorld world(3);
+        const std::string first = error_text([&] {
+          run(world, [&](Communicator& communicator) {
+            Session session(
+                {.threads = 1, .device_bytes = 64 << 20, .lower = {.host_bytes = 64 << 20, .nvme_paths = {}}},
+                communicator);
+            WaitsForOneUnused model;
+            EngineOptions options{.stage = stage, .prefetch_bytes = prefetch_bytes, .clip = 0};
+            options.step_phase = StepPhase::in_backward;
+            options.placement.optimizer.host = 0.5;
+            options.piece_elements = EngineOptions::kPieceAlignment;
+            ModelEngine engine(model, communicator, options);
+            engine.load(fill_weights);
+            engine.expect_rate(0.1);
+            const Rows rows(communicator.rank(), 5);
+            const auto loss = [&] {
+              return model.loss(of_dtype(DType::f32, rows.x, {5, kIn}), Tensor::from<std::int32_t>(rows.targets, {5}),
+                                communicator.rank() == broken);
+            };
+            try {
+              engine.micro_step(loss);
+            } catch (const Error& error) {
+              texts[static_cast<std::size_t>(communicator.rank())] = error.what();
+              throw;
+            }
+          });
+        });
+        const std::string what = fmt::format("stage {}, prefetch {}, rank {}", stage, prefetch_bytes, broken);
+        EXPECT_TRUE(names(first, fmt::format("rank {}", broken), "broken backward")) << what;
+        for (const std::string& text : texts) EXPECT_TRUE(names(text, "broken backward")) << what;
+      }
+}
+
 TEST_F(StepInBackward, NeedsTheRateBeforeIt) {
   EngineOptions options = base(1, DType::f32, 1).options;
   options.step_phase = StepPhase::in_backward;

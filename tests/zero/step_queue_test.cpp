@@ -22,7 +22,8 @@ struct Rig {
         weights(units, plan, store, collectives),
         norm(plan, collectives),
         reducer(units, plan, store, norm, collectives),
-        steps(units, plan, {store, buffers, reducer, norm, weights}),
+        snapshot(units, plan, store),
+        steps(units, plan, {store, buffers, reducer, norm, weights, snapshot}),
         io(units, plan, store, collectives) {
     io.load([](const WeightSlice&, std::int64_t, std::span<float> out) { std::ranges::fill(out, 1.0f); });
   }
@@ -58,6 +59,7 @@ struct Rig {
   WeightStream weights;
   GradientNorm norm;
   GradientReducer reducer;
+  StateSnapshot snapshot;
   StepQueue steps;
   StateIo io;
 };

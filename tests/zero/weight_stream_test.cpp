@@ -49,7 +49,6 @@ TEST(WeightStream, GathersWhatAVisitWantsAndLetsGoOfTheRest) {
         const std::int64_t before = session.memory().current().total;
         for (int pass = 0; pass < 2; ++pass) {
           const auto hold = [&](const PassPlanner::Wanted& wanted) {
-            weights.release_all_but(wanted);
             for (const auto* list : {&wanted.now, &wanted.ahead})
               for (const std::size_t u : *list) weights.fetch(u);
             for (const std::size_t u : wanted.now) weights.await(u);
@@ -64,7 +63,7 @@ TEST(WeightStream, GathersWhatAVisitWantsAndLetsGoOfTheRest) {
             }
           }
           weights.end_pass();
-          hold({});
+          weights.release_all();
         }
         EXPECT_EQ(session.memory().current().total, before);
       });

@@ -22,6 +22,9 @@
 namespace zeepo::cli {
 namespace {
 
+// All of it is kept on the device: where the device's memory is the host's, the device has all of it.
+constexpr std::int64_t kNothingInHostMemory = 1;
+
 struct Options {
   std::filesystem::path model;
   std::optional<std::string> prompt;
@@ -124,7 +127,8 @@ void run(Options options) {
   Session session({.backend = backend,
                    .batch_invariant = options.batch_invariant ? BatchInvariant::yes : BatchInvariant::no,
                    .threads = options.threads,
-                   .device_bytes = budgets.device});
+                   .device_bytes = budgets.device,
+                   .lower = {.host_bytes = kNothingInHostMemory, .nvme_paths = {}}});
   plan_memory(*model, options, dtype, prompt, session.communicator(),
               static_cast<std::int64_t>(session.memory().budget_bytes()));
   ModelEngine engine(*model, session.communicator(), {.use = Use::infer, .dtype = dtype});
@@ -165,7 +169,8 @@ void run(Options options) {
       {"event", "summary"},
       {"params", parameter_count(engine.units())},
       {"world_size", session.communicator().size()},
-      {"ranks", nlohmann::ordered_json::array({rank_report(session, engine.sent(), session.lower().carried())})}};
+      {"ranks",
+       nlohmann::ordered_json::array({rank_report(session, engine.moved().all().sent, session.lower().carried())})}};
   fmt::print("{}\n", summary.dump());
 }
 

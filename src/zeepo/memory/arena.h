@@ -8,6 +8,9 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
+
+#include "zeepo/base/work_count.h"
 
 namespace zeepo {
 
@@ -32,7 +35,21 @@ class Arena {
 
  private:
   std::size_t alignment_, capacity_, used_ = 0, high_water_ = 0;
+  struct Gap {
+    std::size_t size, offset;
+  };
+  // Counts what a search looks at.
+  struct SmallerThenLower {
+    bool operator()(const Gap& a, const Gap& b) const {
+      count_work();
+      return a.size != b.size ? a.size < b.size : a.offset < b.offset;
+    }
+  };
+  void add_gap(std::size_t offset, std::size_t size);
+  void remove_gap(std::map<std::size_t, std::size_t>::iterator gap);
+
   std::map<std::size_t, std::size_t> gaps_;  // offset to size
+  std::set<Gap, SmallerThenLower> by_size_;  // the same but for the one at the end of the range
 };
 
 }  // namespace zeepo

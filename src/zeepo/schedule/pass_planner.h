@@ -30,14 +30,17 @@ class PassPlanner {
     std::vector<std::int64_t> unit_bytes;  // what fetching the unit takes; 0: it is always there
     std::int64_t prefetch_bytes = 0;       // of units ahead of the current visit
   };
-  explicit PassPlanner(Options options) : options_(std::move(options)) {}
+  explicit PassPlanner(Options options);
 
-  // Units to hold during a visit: those it needs first, then those ahead in the order they will be needed. What is not
-  // named may go.
+  // What a visit changes. Of a pass whose every visit wants a thousand units ahead, each visit names those that differ:
+  // a whole pass takes time in proportion to its visits.
   struct Wanted {
-    std::vector<std::size_t> now, ahead;
+    std::vector<std::size_t> now;    // units that the visit needs
+    std::vector<std::size_t> ahead;  // units wanted ahead from this visit on, in the order they will be needed
+    std::vector<std::size_t> gone;   // units that were wanted and are no more
   };
   // Before the first visit of a pass: `kind` is any number that tells passes apart beforehand (training or not).
+  // Nothing is wanted from before.
   Wanted begin(int kind);
   Wanted visit(const Visit& visit);
   void end();
@@ -46,9 +49,25 @@ class PassPlanner {
   void set_prefetch_bytes(std::int64_t bytes) { options_.prefetch_bytes = bytes; }
 
   std::int64_t departures() const { return departures_; }
+  bool always_there(std::size_t unit) const { return options_.unit_bytes[unit] == 0; }
+  // All units that are wanted ahead, in the order they will be needed.
+  std::vector<std::size_t> ahead() const;
 
  private:
-  Wanted wanted_from(std::size_t position, std::vector<std::size_t> now) const;
+  // A place between two needs of the expected pass: before unit `unit` of visit `visit`, the visit's units in order.
+  struct Place {
+    std::size_t visit = 0, unit = 0;
+  };
+  const std::vector<std::size_t>& units_at(std::size_t visit) const {
+    return options_.units_of_module[(*expected_)[visit].module];
+  }
+  bool is_wanted(std::size_t unit) const { return uses_[unit] > 0 || in_now_[unit]; }
+  void expect(const Trace* trace);
+  void pass_over(std::size_t visit);
+  void set_now(const std::vector<std::size_t>& units);
+  void move_end(std::vector<std::size_t>& entered);
+  void add_use(std::size_t unit);
+  void drop_use(std::size_t unit);
   const Trace* matching() const;
 
   Options options_;
@@ -57,6 +76,13 @@ class PassPlanner {
   Trace current_;
   const Trace* expected_ = nullptr;
   std::int64_t departures_ = 0;
+  // The needs of the expected pass from the next visit up to `end_` are wanted ahead.
+  Place end_;
+  std::vector<std::int32_t> uses_;  // of each unit, among those needs
+  std::vector<std::size_t> now_;
+  std::vector<bool> in_now_;
+  std::int64_t ahead_bytes_ = 0;         // of the units that are needed there and not now, each once
+  std::vector<std::size_t> maybe_gone_;  // of the current call: units that lost a use, or were needed until now
 };
 
 }  // namespace zeepo

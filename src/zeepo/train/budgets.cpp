@@ -47,12 +47,19 @@ PlaceBytes least_of(const std::vector<RankRoom>& rooms, const Budgets& budgets) 
 }
 
 // Where the budget is what was free of a GPU, others may hold the rest.
-std::string what_is_free(const TrainOptions& options, const GpuPlace& place) {
-  if (options.backend != Backend::cuda || options.device_bytes > 0) return {};
+std::string what_is_free(const TrainOptions& options, const GpuPlace& place, Place tier) {
+  if (tier != Place::device || options.backend != Backend::cuda || options.device_bytes > 0) return {};
   return fmt::format(" ({} of GPU {}'s {} were free{}; nvidia-smi shows what else runs on it)",
                      format_size(static_cast<std::int64_t>(place.free_bytes) * place.ranks), place.gpu,
                      format_size(static_cast<std::int64_t>(place.all_bytes)),
                      place.ranks > 1 ? fmt::format(" for {} ranks", place.ranks) : "");
+}
+
+// Where the device's memory is the host's, and one of both has what the other leaves.
+std::string what_is_shared(const TrainOptions& options, const PlaceBytes& budgets, Place tier) {
+  const bool both_given = options.device_bytes > 0 && options.host_bytes > 0;
+  if (options.backend != Backend::cpu || tier == Place::nvme || both_given) return {};
+  return fmt::format(" (on the CPU device and host share {})", format_size(budgets[0] + budgets[1]));
 }
 
 }  // namespace
@@ -84,16 +91,22 @@ std::vector<RankRoom> gather_rooms(Communicator& communicator, const RankRoom& o
 }
 
 PlaceBytes budgets_of(const RankRoom& room, const MemoryPlan& plan) {
-  return {option_or(room.device_option, room.device_bytes), option_or(room.host_option, room.host_bytes),
-          option_or(room.nvme_option, plan.bytes[static_cast<std::size_t>(Place::nvme)])};
+  const std::int64_t nvme = option_or(room.nvme_option, plan.bytes[static_cast<std::size_t>(Place::nvme)]);
+  if (room.one_memory) {
+    const auto [device, host] =
+        share_memory(room.host_bytes, {room.device_option, room.host_option}, {plan.bytes[0], plan.bytes[1]});
+    return {device, host, nvme};
+  }
+  return {option_or(room.device_option, room.device_bytes), option_or(room.host_option, room.host_bytes), nvme};
 }
 
 PlaceBytes budgets_to_fill(const RankRoom& room) {
   std::int64_t device = option_or(room.device_option, room.device_bytes);
   std::int64_t host = room.host_option;
-  if (host == 0 && room.one_memory && room.device_option == 0) {
-    host = device / 8;
-    device -= host;
+  if (room.one_memory && room.device_option == 0) {
+    const SharedBytes shared = share_memory(room.device_bytes, {0, host});
+    device = shared.device;
+    host = shared.host;
   } else if (host == 0) {
     host = room.free_host_bytes - room.free_host_bytes / 10;  // for the program itself, and others
     if (room.one_memory) host = std::max<std::int64_t>(0, host - device);
@@ -121,7 +134,7 @@ void check_fits(const MemoryPlan& plan, const PlaceBytes& budgets, const TrainOp
     throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}{}; {}",
                 format_size(plan.bytes[i]), name_of(tier), describe(plan.peak[i]),
                 format_size(plan.bytes[i] - budgets[i]), format_size(budgets[i]),
-                tier == Place::device ? what_is_free(options, place) : "", kWaysOut[i]);
+                what_is_free(options, place, tier) + what_is_shared(options, budgets, tier), kWaysOut[i]);
   }
 }
 

@@ -105,10 +105,9 @@ void RunReport::fault(std::int64_t step, const std::string& what, const std::str
   tell(fmt::format("zeepo: warning: {}", message));
 }
 
-void RunReport::collect_ranks(ModelEngine& engine, Session& session, const CommBytes& sent, const LinkBytes& carried) {
-  engine.settle();
+void RunReport::collect_ranks(Session& session, const MovedBytes& moved) {
   ranks_ = nlohmann::ordered_json::array();
-  for (const auto& text : gather_texts(communicator_, rank_report(session, sent, carried).dump()))
+  for (const auto& text : gather_texts(communicator_, rank_report(session, moved.sent, moved.carried).dump()))
     ranks_.push_back(nlohmann::ordered_json::parse(text));
 }
 

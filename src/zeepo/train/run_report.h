@@ -31,8 +31,9 @@ class RunReport {
   void stopped(std::int64_t after_step, int signal, bool saved);
   // Something that does not end the run.
   void fault(std::int64_t step, const std::string& what, const std::string& message);
-  // A collective: what the ranks have used, for the summary. `sent` and `carried` are those of the last step.
-  void collect_ranks(ModelEngine& engine, Session& session, const CommBytes& sent, const LinkBytes& carried);
+  // A collective, after settle(): what the ranks have used, for the summary. `moved` is what the last step has moved,
+  // its update included.
+  void collect_ranks(Session& session, const MovedBytes& moved);
   void saved(const std::filesystem::path& output);
   // A checkpoint is whole; the run goes on from one.
   void checkpoint(std::int64_t step, const std::filesystem::path& path);

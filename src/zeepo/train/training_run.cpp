@@ -11,14 +11,6 @@
 #include "zeepo/train/stopping.h"
 
 namespace zeepo {
-namespace {
-
-CommBytes operator-(const CommBytes& a, const CommBytes& b) {
-  return {a.all_gather - b.all_gather, a.reduce_scatter - b.reduce_scatter, a.all_reduce - b.all_reduce};
-}
-
-}  // namespace
-
 TrainingRun::TrainingRun(const RunPlan& plan, TokenBatches& batches, Session& session, RunReport& report,
                          ModelSaving& saving, Timeline* timeline)
     : plan_(plan),
@@ -66,21 +58,19 @@ void TrainingRun::train() {
   StepReport last{};
   last.step = steps_done_;
   last.result.loss = static_cast<float>(last_loss_);
-  CommBytes sent;
-  LinkBytes carried;
+  MovedBytes moved, late;  // of the last step, and before what is left of its update
   std::optional<StopRequest::Watch> watch(StopRequest::Watcher::work);
   report_.begin_steps(options_.steps);
   for (std::int64_t number = steps_done_ + 1; number <= options_.steps; ++number) {
-    const CommBytes sent_before = engine_.sent();
-    const LinkBytes carried_before = session_.lower().carried();
+    const MovedBytes before = engine_.moved().in_time;
     if (timeline_) timeline_->begin_step(number);
     const std::string name = timeline_ ? fmt::format("{}", number) : "";
     {
       const Span span(timeline_, TimelineRow::steps, "step", {name});
       last = step(number);
     }
-    sent = engine_.sent() - sent_before;
-    carried = session_.lower().carried() - carried_before;
+    moved = engine_.moved().in_time - before;
+    late = engine_.moved().late;
     report_.step(last);
     if (const int signal = stop_asked_after(last.result)) stop(last, tuning.depths(), signal);
     saving_.watch_room(number, report_);
@@ -97,7 +87,8 @@ void TrainingRun::train() {
     throw Error(
         "train: the loss of the last step, {}, is {}: the weights overflow in fp16{}. Lower --lr, or use --dtype bf16",
         options_.steps, last.result.loss, options_.output.empty() ? "" : "; nothing is written to --output");
-  report_.collect_ranks(engine_, session_, sent, carried);
+  engine_.settle();
+  report_.collect_ranks(session_, moved + (engine_.moved().late - late));
   if (timeline_) timeline_->end_steps();
   if (saving_.wanted()) saving_.save(engine_, options_.steps, report_);
   report_.summary(

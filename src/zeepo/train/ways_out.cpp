@@ -142,11 +142,19 @@ class WaysOut {
     return std::ranges::all_of(rooms_, [&](const RankRoom& each) { return bytes <= each.*room; });
   }
 
+  // Where the device's memory is the host's, what is given to the one is not there for the other.
+  bool machines_have(std::int64_t bytes, std::int64_t RankRoom::*room, std::int64_t RankRoom::*given_to_other) const {
+    return std::ranges::all_of(rooms_, [&](const RankRoom& each) {
+      return bytes + (each.one_memory ? each.*given_to_other : 0) <= each.*room;
+    });
+  }
+
   std::vector<Way> ways_below() const {
     std::vector<Way> ways;
-    if (const auto bytes = enough_below(Place::host); bytes && machines_have(*bytes, &RankRoom::host_bytes))
+    const auto bytes = enough_below(Place::host);
+    if (bytes && machines_have(*bytes, &RankRoom::host_bytes, &RankRoom::device_option))
       ways.push_back({budget_option(Place::host, *bytes), [=](Trial& trial) { give(trial, Place::host, *bytes); }});
-    if (const auto bytes = enough_below(Place::nvme)) ways.push_back(way_by_files(*bytes));
+    if (const auto in_files = enough_below(Place::nvme)) ways.push_back(way_by_files(*in_files));
     return ways;
   }
 
@@ -173,7 +181,8 @@ class WaysOut {
   std::vector<Way> ways_for_device() const {
     std::vector<Way> ways;
     const TrainOptions& given = setup_.options;
-    if (const std::int64_t bytes = whole_mebibytes(failed_.bytes[0]); machines_have(bytes, &RankRoom::device_bytes))
+    if (const std::int64_t bytes = whole_mebibytes(failed_.bytes[0]);
+        machines_have(bytes, &RankRoom::device_bytes, &RankRoom::host_option))
       ways.push_back({budget_option(Place::device, bytes), [=](Trial& trial) { give(trial, Place::device, bytes); }});
     if (given.micro_batch > 1) {
       const std::int64_t accumulation = given.micro_batch * given.grad_accum;

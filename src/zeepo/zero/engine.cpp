@@ -8,6 +8,17 @@
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
+namespace {
+
+// Adds to `late` what f moves: deferred updates of a step that has returned, whatever pass they run under.
+template <class F>
+void count_late(MovedBytes& late, const Collectives& collectives, F&& f) {
+  const MovedBytes before = moved_so_far(collectives);
+  f();
+  late = late + (moved_so_far(collectives) - before);
+}
+
+}  // namespace
 
 Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& options)
     : units_(std::move(units)),
@@ -43,7 +54,8 @@ void Engine::load(const WeightSource& source, const SavedState* saved) {
     throw Error("engine: load() after {} of {} micro-steps: their gradients are of other weights; step() first",
                 micro_step_.number, micro_step_.count);
   settle();
-  hold({});  // what was gathered ahead of the next pass would be of the old weights
+  settled_ = false;
+  weights_.release_all();  // what was gathered ahead of the next pass would be of the old weights
   weights_.drop_cache();
   buffers_.forget_read_ahead();
   steps_taken_ = saved ? saved->progress.steps_taken : 0;
@@ -59,13 +71,12 @@ StateIo& Engine::settled_io() {
 
 // What a unit's next use needs comes in the order of use: its step, its parameters.
 void Engine::hold(const PassPlanner::Wanted& wanted) {
-  weights_.release_all_but(wanted);
   for (const auto* units : {&wanted.now, &wanted.ahead})
     for (const std::size_t u : *units) {
-      steps_.until(u);
+      count_late(late_, collectives_, [&] { steps_.until(u); });
       weights_.fetch(u);
     }
-  steps_.ahead_of(wanted.now);
+  count_late(late_, collectives_, [&] { steps_.ahead_of(wanted.now); });
   for (const std::size_t u : wanted.now) weights_.await(u);
 }
 
@@ -73,10 +84,11 @@ float Engine::begin_micro_step() {
   if (plan_.options.use != Use::train) throw Error("engine: made for inference, asked to train");
   if (micro_step_.number == micro_step_.count)
     throw Error("engine: more than {} micro-steps before step()", micro_step_.number);
-  pass_ = PassKind::training;
+  pass_.kind = PassKind::training;
+  settled_ = false;
   reducer_.begin(micro_step_);
   try {
-    hold(weights_.begin_pass(pass_));
+    hold(weights_.begin_pass(pass_.kind));
   } catch (...) {
     abandon_pass();
     throw;
@@ -88,26 +100,27 @@ void Engine::before(const Visit& visit, Recorded recorded) {
   const bool forward = visit.direction == Visit::Direction::forward;
   snapshot_.advance();
   hold(weights_.visit(visit));
-  visiting_.emplace_back(timeline_, TimelineRow::compute, forward ? "forward" : "backward",
-                         About{units_.visits[visit.module].name});
+  pass_.visits.emplace_back(timeline_, TimelineRow::compute, forward ? "forward" : "backward",
+                            About{units_.visits[visit.module].name});
   if (forward && recorded == Recorded::yes) visits_.open(visit.module);
 }
 
 void Engine::after(const Visit& visit) {
-  visiting_.pop_back();
+  pass_.visits.pop_back();
   if (visit.direction == Visit::Direction::forward) return;
   for (const std::size_t u : visits_.close(visit.module)) reduce(u);
 }
 
 void Engine::begin_backward(const Tensor& loss) {
   norm_.add_loss(loss.view(), micro_step_);
-  steps_.finish();  // units that this pass does not use must not meet new gradients before their step
+  // Units that this pass does not use must not meet new gradients before their step.
+  count_late(late_, collectives_, [&] { steps_.finish(); });
   steps_.wait_for_host();
   if (!plan_.steps_in_backward() || !micro_step_.last()) return;
-  if (!expected_rate_)
+  if (!rate_.expected)
     throw Error("engine: steps in the backward pass need the learning rate before it: call expect_rate()");
-  rate_in_backward_ = *expected_rate_;
-  steps_.begin_in_backward({steps_taken_ + 1, rate_in_backward_});  // step() counts it after the pass
+  rate_.in_backward = *rate_.expected;
+  steps_.begin_in_backward({steps_taken_ + 1, rate_.in_backward});  // step() counts it after the pass
 }
 
 void Engine::reduce(std::size_t u) {
@@ -135,7 +148,7 @@ void Engine::end_micro_step() {
   steps_.ready(reducer_.take_complete());
   reducer_.end();
   weights_.end_pass();
-  hold({});
+  weights_.release_all();
   if (plan_.steps_in_backward() && micro_step_.last()) {
     weights_.drop_cache();
     weights_.await_always_there();  // the new weights
@@ -144,20 +157,21 @@ void Engine::end_micro_step() {
 }
 
 void Engine::begin_inference() {
-  pass_ = PassKind::inference;
-  hold(weights_.begin_pass(pass_));
+  pass_.kind = PassKind::inference;
+  settled_ = false;
+  hold(weights_.begin_pass(pass_.kind));
 }
 
 void Engine::end_inference() {
   weights_.end_pass();
-  hold({});
+  weights_.release_all();
 }
 
 // Some units may have added this micro-step's gradients to the step's sum and others not: the sum is of no use, and the
 // step starts again. Memory is free only when nothing works on it any more, so all that is on its way is waited for.
 void Engine::abandon_pass() {
-  visiting_.clear();
-  if (pass_ == PassKind::training) {
+  pass_.visits.clear();
+  if (pass_.kind == PassKind::training) {
     micro_step_.number = 0;
     visits_.clear();
     outlast_transfers();
@@ -166,8 +180,8 @@ void Engine::abandon_pass() {
     FirstFailure told;
     told.outlast([&] { weights_.await_always_there(); });
   }
-  hold({});  // a step would not renew what is still gathered
-  if (pass_ == PassKind::training) weights_.drop_cache();
+  weights_.release_all();  // a step would not renew what is still gathered
+  if (pass_.kind == PassKind::training) weights_.drop_cache();
 }
 
 StepResult Engine::step(double lr, float note) {
@@ -175,11 +189,12 @@ StepResult Engine::step(double lr, float note) {
     throw Error("engine: step() after {} of {} micro-steps", micro_step_.number, micro_step_.count);
   const Span span(timeline_, TimelineRow::compute, "step");
   micro_step_.number = 0;
-  expected_rate_.reset();
+  settled_ = false;
+  rate_.expected.reset();
   const bool in_backward = plan_.steps_in_backward();
-  if (in_backward && lr != rate_in_backward_) {
+  if (in_backward && lr != rate_.in_backward) {
     ++steps_taken_;  // it has been taken
-    throw Error("engine: step() with the rate {}, but expect_rate() with {}", lr, rate_in_backward_);
+    throw Error("engine: step() with the rate {}, but expect_rate() with {}", lr, rate_.in_backward);
   }
   weights_.drop_cache();
   if (const auto depths = std::exchange(next_depths_, {})) {
@@ -236,15 +251,19 @@ StepResult Engine::step(double lr, float note) {
   return result;
 }
 
+// Weights are read one by one, each after settle(): only the first has anything to wait for.
 void Engine::settle() {
-  steps_.finish();
+  if (settled_) return;
+  count_late(late_, collectives_, [&] { steps_.finish(); });
   if (Device::current().lower) Device::current().lower->drain();
   store_.drain();
   weights_.settle();
   reducer_.settle();
-  if (plan_.ranks.alone) return;
-  Device::current().compute.synchronize();
-  collectives_.check();
+  if (!plan_.ranks.alone) {
+    Device::current().compute.synchronize();
+    collectives_.check();
+  }
+  settled_ = true;
 }
 
 void Engine::set_depths(const Depths& depths) {
@@ -266,11 +285,7 @@ void Engine::sum_over_ranks(std::span<float> numbers) {
   collectives_.check();
 }
 
-CommBytes Engine::sent() const {
-  CommBytes sent = collectives_.sent();
-  sent.all_gather -= weights_.sent_early_bytes();
-  return sent;
-}
+Engine::Account Engine::moved() const { return {moved_so_far(collectives_) - late_ - weights_.moved_early(), late_}; }
 
 Stalls Engine::stalls() const {
   Stalls stalls{.gather = collectives_.stalled_seconds(), .step = steps_.stalled_seconds()};

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "zeepo/comm/communicator.h"
+#include "zeepo/zero/moved_bytes.h"
 #include "zeepo/zero/open_visits.h"
 #include "zeepo/zero/state_io.h"
 #include "zeepo/zero/step_queue.h"
@@ -81,7 +82,7 @@ class Engine {
 
   // The learning rate of the step whose micro-steps come next: needed before the last of them where shards are stepped
   // in the backward pass.
-  void expect_rate(double lr) { expected_rate_ = lr; }
+  void expect_rate(double lr) { rate_.expected = lr; }
   // After `accumulation` micro-steps: norm, clip, step; or, where shards are stepped in the backward pass, what is left
   // of it, with the rate that was expected. Throws Error when a gradient is not finite and there is no loss
   // scale to lower, with the weights as before; and when the loss alone is not finite, after the step. Shards stepped
@@ -96,8 +97,14 @@ class Engine {
   void set_depths(const Depths& depths);
   // Sums each number over all ranks; between two steps.
   void sum_over_ranks(std::span<float> numbers);
-  // Bytes sent so far. Parameters gathered by a step for the next pass count with that pass.
-  CommBytes sent() const;
+  // Bytes moved so far. Parameters fetched by a step for the next pass count with that pass. Deferred updates that run
+  // after their step() has returned are in `late` alone, so that a step's account is the growth of `in_time` between
+  // the end of the step before it and its own end, and that of `late` from there to settle().
+  struct Account {
+    MovedBytes in_time, late;
+    MovedBytes all() const { return in_time + late; }
+  };
+  Account moved() const;
   Stalls stalls() const;
 
  private:
@@ -119,13 +126,19 @@ class Engine {
   StepQueue steps_;
   StateIo io_;
   OpenVisits visits_;
-  PassKind pass_ = PassKind::training;   // that is under way
-  std::vector<Span> visiting_;           // for the timeline: one within another
-  MicroStep micro_step_;                 // the next
-  std::int64_t steps_taken_ = 0;         // since load(), skipped ones not counted
-  std::optional<double> expected_rate_;  // of the step that is under way
-  double rate_in_backward_ = 0;          // of the last step inside a backward pass
+  struct {
+    PassKind kind = PassKind::training;
+    std::vector<Span> visits;     // for the timeline: one within another
+  } pass_;                        // that is under way
+  MicroStep micro_step_;          // the next
+  std::int64_t steps_taken_ = 0;  // since load(), skipped ones not counted
   std::optional<Depths> next_depths_;
+  bool settled_ = false;  // nothing has begun since settle()
+  struct {
+    std::optional<double> expected;  // of the step that is under way
+    double in_backward = 0;          // of the last step inside a backward pass
+  } rate_;
+  MovedBytes late_;
 };
 
 }  // namespace zeepo

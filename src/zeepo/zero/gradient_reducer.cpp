@@ -5,6 +5,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/first_failure.h"
+#include "zeepo/base/work_count.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
 
@@ -125,10 +126,7 @@ void GradientReducer::start(std::size_t u) {
   }
   reductions_.push_back(std::move(reduction));
   // Behind this unit's reduction, which the compute waits for.
-  const auto goes_now = [](std::size_t unit) { return unit % kGatheredInBackward == 0; };
-  for (const std::size_t unit : to_gather_)
-    if (goes_now(unit)) gather(unit);
-  std::erase_if(to_gather_, goes_now);
+  for (const std::size_t unit : std::exchange(to_gather_next_, {})) gather(unit);
 }
 
 void GradientReducer::wait_for_oldest() { collectives_.wait(reductions_.front().done); }
@@ -159,7 +157,7 @@ void GradientReducer::keep_oldest() {
   if (!on_device)
     for (auto& leaving : store_.keep_sum(u, reduction.sum)) leaving_.push_back(std::move(leaving));
   if (!micro_step_.last()) return;
-  if (plan_.gathers_gradients()) to_gather_.push_back(u);
+  if (plan_.gathers_gradients()) (u % kGatheredInBackward == 0 ? to_gather_next_ : to_gather_).push_back(u);
   if (!plan_.steps_in_backward()) return;
   norm_.finish_unit(u);
   complete_.push_back(u);
@@ -181,11 +179,14 @@ void GradientReducer::end() {
 }
 
 void GradientReducer::gather(std::size_t u) {
+  count_work();
   units_[u].gathering = collectives_.all_gather(store_.gradients(u, plan_.units[u].own).view(),
                                                 store_.all_gradients(u).view(), names_.label("gradients", u));
 }
 
 void GradientReducer::gather_rest() {
+  to_gather_.insert(to_gather_.end(), to_gather_next_.begin(), to_gather_next_.end());
+  to_gather_next_.clear();
   std::ranges::stable_sort(to_gather_, {}, [this](std::size_t u) { return plan_.deferred_end[u]; });
   for (const std::size_t u : std::exchange(to_gather_, {})) gather(u);
 }
@@ -197,6 +198,7 @@ void GradientReducer::settle() {
 void GradientReducer::abandon() {
   reductions_.clear();
   leaving_.clear();
+  to_gather_next_.clear();
   to_gather_.clear();
   complete_.clear();
   for (auto& unit : units_) {

@@ -88,7 +88,9 @@ class GradientReducer {
   std::vector<UnitGradients> units_;
   std::deque<Reduction> reductions_;
   std::vector<StateStore::Leaving> leaving_;
-  std::vector<std::size_t> to_gather_;  // units whose sums are reduced, but not sent to the other ranks
+  // Units whose sums are reduced, but not sent to the other ranks: behind the next reduction, or after the backward
+  // pass.
+  std::vector<std::size_t> to_gather_next_, to_gather_;
   std::vector<std::size_t> complete_;
 };
 

@@ -1,5 +1,7 @@
 #include "zeepo/zero/session.h"
 
+#include <algorithm>
+
 #include "zeepo/base/error.h"
 #include "zeepo/base/machine.h"
 #include "zeepo/comm/self/self_communicator.h"
@@ -10,8 +12,14 @@ namespace {
 
 constexpr std::size_t kBoundless = std::size_t{1} << 50;
 
-std::int64_t host_budget(std::int64_t wanted, int ranks_on_node) {
-  return wanted > 0 ? wanted : usable_memory_bytes() / ranks_on_node;
+// Of the CPU.
+SharedBytes shared_bytes(const Session::Options& options) {
+  return share_memory(usable_memory_bytes() / options.ranks_on_node, {options.device_bytes, options.lower.host_bytes});
+}
+
+std::int64_t device_bytes(const Session::Options& options) {
+  if (options.backend == Backend::cpu) return shared_bytes(options).device;
+  return device_budget(options.backend, options.gpu, options.device_bytes, options.ranks_on_node);
 }
 
 std::unique_ptr<Stream> make_stream(const Session::Options& options, ThreadPool& pool) {
@@ -22,7 +30,7 @@ std::unique_ptr<Stream> make_stream(const Session::Options& options, ThreadPool&
 LowerTiers::Options lower_options(const Session::Options& options) {
   LowerTiers::Options lower = options.lower;
   // Pinned memory is taken at once: only as much as was asked for.
-  if (options.backend != Backend::cuda) lower.host_bytes = host_budget(lower.host_bytes, options.ranks_on_node);
+  if (options.backend == Backend::cpu) lower.host_bytes = shared_bytes(options).host;
   lower.timeline = options.timeline;
   return lower;
 }
@@ -46,6 +54,19 @@ std::int64_t device_budget(Backend backend, int gpu, std::int64_t wanted, int ra
   return gpu_budget(cuda_memory(gpu).free_bytes);
 }
 
+SharedBytes share_memory(std::int64_t all, const SharedBytes& given, const SharedBytes& needs) {
+  if (given.device > 0 && given.host > 0) return given;
+  if (given.device > 0) return {given.device, std::max<std::int64_t>(0, all - given.device)};
+  if (given.host > 0) return {std::max<std::int64_t>(0, all - given.host), given.host};
+  SharedBytes shared;
+  shared.device = std::min(needs.device, all);
+  shared.host = std::min(needs.host, all - shared.device);
+  const std::int64_t left = all - shared.device - shared.host;
+  shared.host += left / 8;
+  shared.device += left - left / 8;
+  return shared;
+}
+
 Session::Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory,
                  std::unique_ptr<LowerTiers> lower, Communicator& communicator)
     : pool_(std::move(pool)),
@@ -61,11 +82,7 @@ Session::Session(const Options& options, Communicator& communicator)
       compute_(make_stream(options, *pool_)),
       own_host_(options.backend == Backend::cpu ? nullptr : std::make_unique<CpuStream>(*pool_)),
       host_(own_host_ ? own_host_.get() : compute_.get()),
-      memory_(
-          std::make_unique<ArenaTier>("device",
-                                      static_cast<std::size_t>(device_budget(
-                                          options.backend, options.gpu, options.device_bytes, options.ranks_on_node)),
-                                      *compute_)),
+      memory_(std::make_unique<ArenaTier>("device", static_cast<std::size_t>(device_bytes(options)), *compute_)),
       lower_(std::make_unique<LowerTiers>(lower_options(options), *compute_, *host_)),
       communicator_(&communicator),
       scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get(), options.timeline)) {}

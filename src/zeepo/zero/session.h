@@ -24,6 +24,14 @@ std::int64_t device_budget(Backend backend, int gpu, std::int64_t wanted, int ra
 // The same of a GPU with this much free, or this rank's part of that.
 std::int64_t gpu_budget(std::size_t free_bytes);
 
+// The bytes of the device and of the host where both are one memory, as on the CPU. What is given (above 0) stays; the
+// rest is shared. First each gets what it needs, the device before the host; of what is left the host gets an eighth.
+struct SharedBytes {
+  std::int64_t device = 0, host = 0;
+  friend bool operator==(const SharedBytes&, const SharedBytes&) = default;
+};
+SharedBytes share_memory(std::int64_t all, const SharedBytes& given, const SharedBytes& needs = {});
+
 class Session {
  public:
   struct Options {
@@ -33,7 +41,7 @@ class Session {
     int threads = 0;                // 0: see choose_threads
     std::int64_t device_bytes = 0;  // budget of the device tier; 0: this rank's part of what the machine has
     int ranks_on_node = 1;
-    LowerTiers::Options lower = {};  // host_bytes 0: this rank's part of what the machine has
+    LowerTiers::Options lower = {};  // host_bytes 0: the same; where both are one memory they share it (share_memory)
     Timeline* timeline = nullptr;    // must outlive the session
   };
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/work_count.h"
 #include "zeepo/memory/swap_tier.h"
 
 namespace zeepo {
@@ -149,9 +151,13 @@ class Planning {
 }  // namespace
 
 std::optional<std::size_t> UnitStates::piece_with(const Extent& range) const {
-  for (std::size_t i = 0; i < pieces.size(); ++i)
-    if (pieces[i].extent.begin <= range.begin && range.end <= pieces[i].extent.end) return i;
-  return std::nullopt;
+  const auto begin_of = [](const PiecePlan& piece) {
+    count_work();
+    return piece.extent.begin;
+  };
+  const auto after = std::ranges::upper_bound(pieces, range.begin, {}, begin_of);
+  if (after == pieces.begin() || std::prev(after)->extent.end < range.end) return std::nullopt;
+  return static_cast<std::size_t>(std::prev(after) - pieces.begin());
 }
 
 bool StatePlan::any_deferred(std::size_t unit) const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/work_count.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
 
@@ -115,6 +116,7 @@ void StateStore::clear_device_state() {
 }
 
 void StateStore::drain() {
+  count_work(static_cast<std::int64_t>(units_.size()));
   for (auto& unit : units_) {
     for (auto& written : unit.params_written) written.wait();
     for (auto& piece : unit.pieces) {

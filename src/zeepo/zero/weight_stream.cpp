@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "zeepo/base/first_failure.h"
+#include "zeepo/base/work_count.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -14,8 +15,7 @@ WeightStream::WeightStream(const UnitPlan& units, const StatePlan& plan, StateSt
       store_(store),
       collectives_(collectives),
       planner_(pass_options(units, plan)),
-      units_(plan.units.size()),
-      wanted_(plan.units.size()) {
+      units_(plan.units.size()) {
   for (std::size_t u = 0; u < units_.size(); ++u) {
     if (!plan.units[u].params_whole) continue;
     units_[u].flat = store.params(u).tensor;
@@ -25,8 +25,20 @@ WeightStream::WeightStream(const UnitPlan& units, const StatePlan& plan, StateSt
 
 PassPlanner::Wanted WeightStream::begin_pass(PassKind kind) {
   for (const std::size_t u : std::exchange(unpublished_, {})) publish(u);
-  sent_early_bytes_ = 0;
-  return planner_.begin(static_cast<int>(kind));
+  moved_early_ = {};
+  PassPlanner::Wanted wanted = planner_.begin(static_cast<int>(kind));
+  release_all_but(wanted.ahead);
+  return wanted;
+}
+
+PassPlanner::Wanted WeightStream::visit(const Visit& visit) {
+  PassPlanner::Wanted wanted = planner_.visit(visit);
+  for (const auto* units : {&wanted.now, &wanted.ahead})
+    for (const std::size_t u : *units) uncache(u);
+  // What was fetched first is let go of first: a cache keeps what was used last.
+  std::ranges::sort(wanted.gone, {}, [this](std::size_t u) { return units_[u].fetched_as; });
+  for (const std::size_t u : wanted.gone) let_go(u);
+  return wanted;
 }
 
 std::vector<bool> WeightStream::wanted_first() {
@@ -35,18 +47,14 @@ std::vector<bool> WeightStream::wanted_first() {
   return wanted;
 }
 
-void WeightStream::release_all_but(const PassPlanner::Wanted& wanted) {
-  const auto mark = [&](bool value) {
-    for (const auto* units : {&wanted.now, &wanted.ahead})
-      for (const std::size_t u : *units) wanted_[u] = value;
-  };
-  mark(true);
-  for (const std::size_t u : cached_)
-    if (wanted_[u]) cached_bytes_ -= plan_.gathered_bytes(u);
-  std::erase_if(cached_, [&](std::size_t u) { return wanted_[u]; });
-  for (const std::size_t u : std::vector(fetched_))
-    if (!wanted_[u]) let_go(u);
-  mark(false);
+void WeightStream::release_all_but(const std::vector<std::size_t>& wanted) {
+  std::vector<bool> stays(units_.size());
+  for (const std::size_t u : wanted) {
+    uncache(u);
+    stays[u] = true;
+  }
+  for (const auto& [number, u] : std::map(fetched_))
+    if (!stays[u]) let_go(u);
 }
 
 void WeightStream::fetch(std::size_t u) {
@@ -54,7 +62,8 @@ void WeightStream::fetch(std::size_t u) {
   if (unit.flat.defined()) return;
   const UnitStates& states = plan_.units[u];
   unit.flat = Tensor({states.whole.elements()}, plan_.options.dtype, Kind::working);
-  fetched_.push_back(u);
+  unit.fetched_as = ++fetches_;
+  fetched_[unit.fetched_as] = u;
   const View own = unit.flat.part(states.own.begin, {states.own.elements()}).view();
   const Label label = names_.label("parameters", u);
   if (states.params_offloaded()) {
@@ -67,9 +76,9 @@ void WeightStream::fetch(std::size_t u) {
 }
 
 void WeightStream::fetch_early(std::size_t u) {
-  const std::int64_t sent = collectives_.sent().all_gather;
+  const MovedBytes before = moved_so_far(collectives_);
   fetch(u);
-  sent_early_bytes_ += collectives_.sent().all_gather - sent;
+  moved_early_ = moved_early_ + (moved_so_far(collectives_) - before);
 }
 
 void WeightStream::await(std::size_t u) {
@@ -107,23 +116,34 @@ void WeightStream::release(std::size_t u) {
   collectives_.wait(unit.gathering);
   unit.here = false;
   unit.flat = {};
-  std::erase(fetched_, u);
+  fetched_.erase(unit.fetched_as);
 }
 
 void WeightStream::let_go(std::size_t u) {
+  count_work();
   if (plan_.cache_bytes == 0 || !plan_.units[u].params_offloaded()) return release(u);
-  if (!units_[u].flat.defined() || std::ranges::count(cached_, u) > 0) return;
-  cached_.push_back(u);
+  if (!units_[u].flat.defined() || units_[u].cached) return;
+  units_[u].cached = cached_.insert(cached_.end(), u);
   cached_bytes_ += plan_.gathered_bytes(u);
-  for (; cached_bytes_ > plan_.cache_bytes; cached_.pop_front()) {
-    cached_bytes_ -= plan_.gathered_bytes(cached_.front());
-    release(cached_.front());
+  while (cached_bytes_ > plan_.cache_bytes) {
+    const std::size_t oldest = cached_.front();
+    uncache(oldest);
+    release(oldest);
   }
 }
 
+void WeightStream::uncache(std::size_t u) {
+  if (!units_[u].cached) return;
+  cached_.erase(*std::exchange(units_[u].cached, std::nullopt));
+  cached_bytes_ -= plan_.gathered_bytes(u);
+}
+
 void WeightStream::drop_cache() {
-  for (const std::size_t u : std::exchange(cached_, {})) release(u);
-  cached_bytes_ = 0;
+  while (!cached_.empty()) {
+    const std::size_t oldest = cached_.front();
+    uncache(oldest);
+    release(oldest);
+  }
 }
 
 void WeightStream::settle() {

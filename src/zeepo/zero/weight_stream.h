@@ -7,11 +7,14 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "zeepo/schedule/pass_planner.h"
 #include "zeepo/zero/collectives.h"
+#include "zeepo/zero/moved_bytes.h"
 #include "zeepo/zero/state_store.h"
 
 namespace zeepo {
@@ -22,13 +25,13 @@ class WeightStream {
  public:
   WeightStream(const UnitPlan& units, const StatePlan& plan, StateStore& store, Collectives& collectives);
 
-  // The planner's answers: what a pass that begins, and each of its visits, wants.
+  // The planner's answers: what a pass that begins, and each of its visits, wants now and more than before. What is not
+  // wanted goes; with a cache, as much of the offloaded units as the cache holds stays.
   PassPlanner::Wanted begin_pass(PassKind kind);
-  PassPlanner::Wanted visit(const Visit& visit) { return planner_.visit(visit); }
+  PassPlanner::Wanted visit(const Visit& visit);
   void end_pass() { planner_.end(); }
-
-  // What is not wanted goes; with a cache, as much of the offloaded units as the cache holds stays.
-  void release_all_but(const PassPlanner::Wanted& wanted);
+  // Nothing is wanted any more.
+  void release_all() { release_all_but({}); }
   void fetch(std::size_t unit);
   void await(std::size_t unit);
   // Units that no visit names: always here.
@@ -46,7 +49,7 @@ class WeightStream {
   // Which units the next training pass wants first; a fetch of these ahead of the pass counts with the pass.
   std::vector<bool> wanted_first();
   void fetch_early(std::size_t unit);
-  std::int64_t sent_early_bytes() const { return sent_early_bytes_; }
+  const MovedBytes& moved_early() const { return moved_early_; }
 
   void set_prefetch_bytes(std::int64_t bytes) { planner_.set_prefetch_bytes(bytes); }
   // Waits for what is on its way.
@@ -59,7 +62,11 @@ class WeightStream {
     Completion arriving;   // of this rank's shard of `flat`, where offloaded
     Collecting gathering;  // of `flat`
     bool here = false;
+    std::int64_t fetched_as = 0;                             // its key in fetched_
+    std::optional<std::list<std::size_t>::iterator> cached;  // its place in cached_
   };
+  void release_all_but(const std::vector<std::size_t>& wanted);
+  void uncache(std::size_t unit);
   void release(std::size_t unit);
   void let_go(std::size_t unit);
 
@@ -69,13 +76,14 @@ class WeightStream {
   Collectives& collectives_;
   PassPlanner planner_;
   std::vector<Gathered> units_;
-  std::vector<std::size_t> fetched_;  // units that are not kept whole and have memory now
-  std::vector<bool> wanted_;          // scratch of release_all_but: all false between calls
+  // Units that are not kept whole and have memory now, in the order in which they were fetched.
+  std::map<std::int64_t, std::size_t> fetched_;
+  std::int64_t fetches_ = 0;
   std::vector<std::size_t> unpublished_;
   // With CachePolicy::lru: gathered units that nothing wants at the moment, the one used last at the end.
-  std::deque<std::size_t> cached_;
+  std::list<std::size_t> cached_;
   std::int64_t cached_bytes_ = 0;
-  std::int64_t sent_early_bytes_ = 0;  // for the next pass
+  MovedBytes moved_early_;  // for the next pass
 };
 
 }  // namespace zeepo
