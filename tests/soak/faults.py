@@ -75,7 +75,7 @@ def digest(path):
 def train_on(model, *more):
     return ["train", "--device", "cpu", "--model", str(GOLDEN / model), "--data", str(GOLDEN / model / "tokens.bin"),
             "--steps", "2", "--seq-len", "16", "--micro-batch", "2", "--threads", "2", "--memory",
-            "device=64MiB,host=64MiB", "--log", "HERE/log.jsonl", "--output", "HERE/model", *more]
+            "device=64MiB,host=64MiB", "--log", "HERE/log.jsonl", "--output", "HERE/model", "--output-retry", "1", *more]
 
 
 def jobs():

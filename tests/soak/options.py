@@ -14,8 +14,8 @@ RESULT = ["--model", "--from-scratch", "--data", "--seq-len", "--micro-batch", "
 EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "--memory", "--placement",
              "--offload-param", "--offload-optimizer", "--step-below", "--activation-checkpointing",
              "--offload-activations", "--cache-policy", "--nvme-path", "--prefetch", "--no-tune", "--log", "--trace",
-             "--output", "--output-dtype", "--config", "--checkpoint-dir", "--checkpoint-every", "--checkpoint-keep",
-             "--checkpoint-memory"]
+             "--output", "--output-dtype", "--output-retry", "--output-fallback", "--config", "--checkpoint-dir",
+             "--checkpoint-every", "--checkpoint-keep", "--checkpoint-memory"]
 # What is for a GPU, or is drawn by another test.
 LEFT_OUT = ["--help", "--device", "--matmul-dtype", "--resume", "--allow-changes"]
 

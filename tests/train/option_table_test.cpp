@@ -70,6 +70,12 @@ const OptionTexts& other_values() {
                                   {"--output-fallback", "elsewhere"},
                                   {"--output-retry", "7.5"},
                                   {"--output-dtype", "fp16"},
+                                  {"--checkpoint-dir", "checkpoints"},
+                                  {"--checkpoint-every", "3"},
+                                  {"--checkpoint-keep", "4"},
+                                  {"--checkpoint-memory", "3MiB"},
+                                  {"--resume", "checkpoints/step-00000003"},
+                                  {"--allow-changes", "true"},
                                   {"scheduler.params.warmup_min_lr", "1e-06"},
                                   {"scheduler.params.warmup_type", "log"},
                                   {"scheduler.params.total_num_steps", "100"},
@@ -300,6 +306,11 @@ TEST(OptionTable, OptionsOfExecutionChangeNoBit) {
       {"--output", {{"--output", here + "/trained"}}},
       {"--output-fallback", {{"--output", here + "/trained"}, {"--output-fallback", here + "/elsewhere"}}},
       {"--output-dtype", {{"--output", here + "/trained"}, {"--output-dtype", "bf16"}}},
+      {"--checkpoint-dir", {{"--checkpoint-dir", here + "/saved"}}},
+      {"--checkpoint-every", {{"--checkpoint-dir", here + "/saved"}, {"--checkpoint-every", "1"}}},
+      {"--checkpoint-keep", {{"--checkpoint-dir", here + "/saved"}, {"--checkpoint-keep", "1"}}},
+      {"--checkpoint-memory", {{"--checkpoint-dir", here + "/saved"}, {"--checkpoint-memory", "1"}}},
+      {"--resume", {{"--checkpoint-dir", here + "/empty"}, {"--resume", "newest"}}},
       {"zero_optimization.sub_group_size",
        {{"--offload-optimizer", "host"}, {"zero_optimization.sub_group_size", "131072"}}},
       {"aio.block_size", {{"--offload-optimizer", "nvme"}, {"--nvme-path", here}, {"aio.block_size", "8192"}}},
@@ -308,6 +319,7 @@ TEST(OptionTable, OptionsOfExecutionChangeNoBit) {
   const auto record = [&](const OptionTexts& texts) {
     TrainOptions options = with(texts, tiny_run());
     options.log = (directory.path() / "log.jsonl").string();
+    std::filesystem::remove(options.log);
     testing::internal::CaptureStderr();
     Trainer(options).run();
     testing::internal::GetCapturedStderr();

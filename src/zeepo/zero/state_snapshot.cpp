@@ -87,11 +87,11 @@ void StateSnapshot::begin(Sink sink) {
     for (std::size_t i = 0; i < kWriters; ++i) writers_.push_back(std::make_unique<Worker>());
   sink_ = std::move(sink);
   for (auto& unit : pieces_)
-    for (PieceState& piece : unit) piece.wanted = true;
+    for (PieceState& piece : unit) piece.copy = piece.due ? Copy::after_step : Copy::now;
   started_.assign(parts_.size(), false);
   left_ = parts_.size();
   for (std::size_t i = 0; i < parts_.size(); ++i)
-    if (!parts_[i].piece || !pieces_[parts_[i].unit][*parts_[i].piece].due) queue_.push_back(i);
+    if (!parts_[i].piece || pieces_[parts_[i].unit][*parts_[i].piece].copy == Copy::now) queue_.push_back(i);
   if (plan_.steps_in_backward()) std::ranges::reverse(queue_);  // the next step begins with the last unit
   advance();
 }
@@ -101,21 +101,23 @@ void StateSnapshot::announce_step(const PieceId& id) {
 }
 
 void StateSnapshot::after_step(const PieceId& id) {
-  if (pieces_.empty() || !pieces_[id.unit][id.piece].due) return;
-  pieces_[id.unit][id.piece].due = false;
-  if (!pieces_[id.unit][id.piece].wanted) return;
+  if (pieces_.empty()) return;
+  PieceState& piece = pieces_[id.unit][id.piece];
+  piece.due = false;
+  if (piece.copy != Copy::after_step) return;
+  piece.copy = Copy::now;
   for (const std::size_t part : parts_of_[id.unit][id.piece]) queue_.push_back(part);
   advance();
 }
 
 void StateSnapshot::before_step(const PieceId& id) {
-  if (pieces_.empty() || pieces_[id.unit][id.piece].due || !pieces_[id.unit][id.piece].wanted) return;
+  if (pieces_.empty() || pieces_[id.unit][id.piece].copy != Copy::now) return;
   const auto start = std::chrono::steady_clock::now();
   for (const std::size_t part : parts_of_[id.unit][id.piece])
     if (!started_[part]) copy(part);
   for (const std::size_t part : parts_of_[id.unit][id.piece])
     for (Completion& completion : copies_[part]) completion.wait();
-  pieces_[id.unit][id.piece].wanted = false;
+  pieces_[id.unit][id.piece].copy = Copy::never;
   stalled_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -141,7 +143,7 @@ void StateSnapshot::cancel() noexcept {
   queue_.clear();
   left_ = 0;
   for (auto& unit : pieces_)
-    for (PieceState& piece : unit) piece.wanted = false;
+    for (PieceState& piece : unit) piece.copy = Copy::never;
   FirstFailure told;  // by who waited for what failed
   for (Buffer& buffer : buffers_) told.outlast([&] { buffer.free.wait(); });
 }

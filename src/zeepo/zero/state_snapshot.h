@@ -60,9 +60,11 @@ class StateSnapshot {
   double stalled_seconds() const { return stalled_seconds_; }
 
  private:
+  // When a piece is to be copied: not at all, before its next step, or after the step that is due.
+  enum class Copy { never, now, after_step };
   struct PieceState {
-    bool due = false;     // announced, and not stepped yet
-    bool wanted = false;  // to be copied before the next step
+    bool due = false;  // announced, and not stepped yet
+    Copy copy = Copy::never;
   };
   struct Buffer {
     Block memory;
