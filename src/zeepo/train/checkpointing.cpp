@@ -99,6 +99,7 @@ bool Checkpointing::any_failed(const std::string& failure) {
 
 void Checkpointing::begin(const StepReport& step, const Depths& depths) {
   last_begun_ = step.step;
+  begun_ = std::chrono::steady_clock::now();
   last_failed_ = true;
   std::string failure;
   try {
@@ -135,6 +136,7 @@ void Checkpointing::look_after(bool wait) {
   const bool done = file_->done() && engine_.snapshot().finished();
   if (over_ranks({done ? 1.0f : 0.0f})[0] < static_cast<float>(ranks_)) return;
   const bool failed = any_failed(file_->failure());
+  const std::int64_t bytes = file_->bytes();
   file_.reset();
   std::string failure;
   if (directory_ && failed) {
@@ -149,7 +151,8 @@ void Checkpointing::look_after(bool wait) {
   }
   last_failed_ = any_failed(failure) || failed;
   if (last_failed_) return report_.fault(manifest_.step, "checkpoint", kNone);
-  report_.checkpoint(manifest_.step, checkpoint_path(options_.checkpoint_dir, manifest_.step));
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begun_;
+  report_.checkpoint(manifest_.step, checkpoint_path(options_.checkpoint_dir, manifest_.step), bytes, elapsed.count());
   try {
     if (directory_) directory_->keep(options_.checkpoint_keep);
   } catch (const std::exception& error) {

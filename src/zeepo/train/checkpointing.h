@@ -5,6 +5,7 @@
 // nothing else: the checkpoints before it stay, and training goes on.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,6 +56,7 @@ class Checkpointing {
   std::unique_ptr<RankFile> file_;                  // of the save under way
   Manifest manifest_;                               // of the same
   std::int64_t last_begun_ = 0;                     // step
+  std::chrono::steady_clock::time_point begun_;     // the same
   bool last_failed_ = false;
 };
 

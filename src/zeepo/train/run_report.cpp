@@ -128,8 +128,10 @@ void RunReport::summary(ModelEngine& engine, Session& session, const StepReport&
 
 void RunReport::tell(const std::string& line) { progress_ ? progress_->say(line) : say("{}\n", line); }
 
-void RunReport::checkpoint(std::int64_t step, const std::filesystem::path& path) {
-  log_.write({{"event", "checkpoint"}, {"step", step}, {"path", path.string()}});
+void RunReport::checkpoint(std::int64_t step, const std::filesystem::path& path, std::int64_t own_bytes,
+                           double seconds) {
+  log_.write(
+      {{"event", "checkpoint"}, {"step", step}, {"path", path.string()}, {"bytes", own_bytes}, {"seconds", seconds}});
   if (speaks()) tell(fmt::format("checkpoint of step {}: {}", step, path.string()));
 }
 

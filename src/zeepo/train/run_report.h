@@ -35,8 +35,8 @@ class RunReport {
   // its update included.
   void collect_ranks(Session& session, const MovedBytes& moved);
   void saved(const std::filesystem::path& output);
-  // A checkpoint is whole; the run goes on from one.
-  void checkpoint(std::int64_t step, const std::filesystem::path& path);
+  // A checkpoint is whole: the bytes of this rank's file, and the seconds since it was begun. The run goes on from one.
+  void checkpoint(std::int64_t step, const std::filesystem::path& path, std::int64_t own_bytes, double seconds);
   void resumed(std::int64_t step, const std::filesystem::path& path, const std::vector<std::string>& changes);
   void starts_anew(const std::filesystem::path& directory);
   // Of a checkpoint; said by the rank where it happened.
