@@ -16,8 +16,10 @@ std::unique_ptr<Communicator> make_carrier(Communicator& ranks, const GpuPlace& 
   const int sharing = carrier == Carrier::nccl ? place.most_alike : place.most_ranks;
   if (sharing == 1) return make_nccl_communicator(ranks, place.gpu, timeout_seconds);
   if (carrier == Carrier::nccl)
-    throw Error("NCCL: {} ranks share a GPU, and NCCL wants one for each; start fewer ranks, or use MPI (--comm mpi)",
-                sharing);
+    throw Error(
+        "NCCL (--comm nccl): {} ranks share a GPU, and NCCL wants one for each; start fewer ranks, or use MPI "
+        "(--comm mpi)",
+        sharing);
   return nullptr;
 }
 

@@ -38,8 +38,7 @@ PassPlanner::Wanted PassPlanner::visit(const Visit& visit) {
   set_now(wanted.now);
   move_end(wanted.ahead);
   std::ranges::sort(maybe_gone_);
-  const auto twice = std::ranges::unique(maybe_gone_);
-  maybe_gone_.erase(twice.begin(), twice.end());
+  maybe_gone_.erase(std::unique(maybe_gone_.begin(), maybe_gone_.end()), maybe_gone_.end());
   for (const std::size_t unit : maybe_gone_)
     if (!is_wanted(unit) && options_.unit_bytes[unit] > 0) wanted.gone.push_back(unit);
   return wanted;

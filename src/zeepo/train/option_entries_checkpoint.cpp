@@ -29,17 +29,16 @@ void add_checkpoint_options(std::vector<TrainOption>& table) {
   TrainOption memory = other(
       {.name = "--checkpoint-memory",
        .group = kGroup,
-       .help = "Host memory that a checkpoint passes through on its way to the disk, at most; more of it lets steps go "
-               "on while the disk is slow",
+       .help =
+           "Host memory that a checkpoint passes through on its way to the disk, at most; with less than all states "
+           "take, steps wait for the disk",
+       .otherwise = "256MiB; with --checkpoint-every and half of what is free",
        .effect = Effect::execution},
       [](const std::string& label, const std::string& text, TrainOptions& o) {
         o.checkpoint_bytes = parse_size_option(label, text);
+        if (o.checkpoint_bytes < 1) throw UsageError("{} {}: must be at least 1", label, text);
       },
-      [](const TrainOptions& o) { return text_of_size(o.checkpoint_bytes); });
-  memory.check = [](const TrainOptions& o) {
-    if (o.checkpoint_bytes < 1)
-      throw UsageError("train: --checkpoint-memory {}: must be at least 1", o.checkpoint_bytes);
-  };
+      [](const TrainOptions& o) { return o.checkpoint_bytes == 0 ? "" : text_of_size(o.checkpoint_bytes); });
   table.push_back(memory);
   TrainOption resume = other(
       {.name = "--resume",

@@ -65,10 +65,10 @@ struct TrainOptions {
   double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
   double rank_bytes_per_second = 0;                             // likewise, for who makes the communicator
 
-  std::filesystem::path checkpoint_dir;       // empty: no checkpoints
-  std::int64_t checkpoint_every = 0;          // steps; 0: only after the last one
-  std::int64_t checkpoint_keep = 2;           // newest ones
-  std::int64_t checkpoint_bytes = 256 << 20;  // of host memory that a snapshot passes through, at most
+  std::filesystem::path checkpoint_dir;  // empty: no checkpoints
+  std::int64_t checkpoint_every = 0;     // steps; 0: only after the last one
+  std::int64_t checkpoint_keep = 2;      // newest ones
+  std::int64_t checkpoint_bytes = 0;     // of host memory that a snapshot passes through, at most; 0: as there is room
   struct {
     bool wanted = false;
     std::filesystem::path from;  // one checkpoint; empty: the newest whole one of checkpoint_dir

@@ -91,6 +91,18 @@ RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& ro
   return setup.with(result.arrangement);
 }
 
+RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
+  const TrainOptions& options = setup.options;
+  if (options.checkpoint_dir.empty() || options.checkpoint_every == 0 || options.checkpoint_bytes > 0) return setup;
+  const MemoryPlan memory = plan_memory(setup);
+  const auto host = static_cast<std::size_t>(Place::host);
+  const std::int64_t free = least_budgets(rooms, memory)[host] - memory.bytes[host];
+  if (free <= 0) return setup;
+  RunSetup roomy = setup;
+  roomy.options.checkpoint_bytes = engine_options(setup).snapshot_bytes + free / 2;
+  return roomy;
+}
+
 RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure) {
   RunPlan plan{.setup = setup, .memory = plan_memory(setup), .budgets = {}, .step_rates = {}};
   // Of this rank; and, where all ranks must come to the same, of all of them. A placement was chosen for the latter.

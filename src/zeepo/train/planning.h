@@ -29,6 +29,10 @@ using MeasureSteps = std::function<StepRates(const RunSetup&)>;
 // it is. Throws Error when nothing fits, with ways out that have been tried. `rooms` are those of all ranks.
 RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& rooms);
 
+// The setup with more host memory for snapshots, where no option says how much: half of what is free on every rank, so
+// that steps need not wait for the disk.
+RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>& rooms);
+
 // The plan of the setup's rank, with its placement. It need not fit: see check_fits. Without `measure` the host's part
 // of the step has buffers, and one level.
 RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure = {});

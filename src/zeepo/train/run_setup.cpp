@@ -42,11 +42,12 @@ std::int64_t piece_elements(std::int64_t host_bytes, std::int64_t asked) {
   return std::clamp(fitting / least * least, least, most);
 }
 
-// With little host memory a snapshot passes through an eighth of it.
+// What a snapshot passes through where nothing else is said; with little host memory an eighth of it.
 std::int64_t snapshot_bytes(const TrainOptions& options) {
+  constexpr std::int64_t kUsual = 256 << 20;
   if (options.checkpoint_dir.empty()) return 0;
-  const std::int64_t most = options.host_bytes > 0 ? options.host_bytes / 8 : options.checkpoint_bytes;
-  return std::max<std::int64_t>(1, std::min(options.checkpoint_bytes, most));
+  if (options.checkpoint_bytes > 0) return options.checkpoint_bytes;
+  return options.host_bytes > 0 ? std::clamp<std::int64_t>(options.host_bytes / 8, 1, kUsual) : kUsual;
 }
 
 }  // namespace

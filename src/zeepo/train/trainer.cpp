@@ -73,7 +73,7 @@ void Trainer::run() {
   if (!options_.from_scratch) files.emplace(options_.model);
   const GpuPlace place = options_.backend == Backend::cuda ? find_gpu(communicator_) : GpuPlace{};
   const auto rooms = gather_rooms(communicator_, room_of(options_, place, communicator_.local_size()));
-  const RunSetup chosen = choose_placement(setup_, rooms);
+  const RunSetup chosen = give_snapshots_room(choose_placement(setup_, rooms), rooms);
   if (options_.choose.any()) check_agreement(communicator_, {{"the placement chosen", flags_of(chosen.arrangement())}});
   const RunPlan plan =
       plan_run(chosen, rooms, [&](const RunSetup& planned) { return measure_steps(planned, place, communicator_); });
