@@ -146,7 +146,9 @@ TEST_F(FileTest, SaysWhatItIsThatIsNoRegularFile) {
                                                {path("socket"), "a socket"},
                                                {directory_, "a directory"},
                                                {"/dev/null", "a character device"}};
-  for (const auto& [name, kind] : odd) {
+  for (const auto& entry : odd) {
+    const fs::path& name = entry.first;
+    const char* const kind = entry.second;
     EXPECT_TRUE(zeepo::names(error_text([&] { InputFile{name}; }), name.string(), kind));
     EXPECT_TRUE(zeepo::names(error_text([&] { (void)read_text(name); }), name.string(), kind));
     EXPECT_TRUE(zeepo::names(error_text([&] { OutputFile{name}; }), name.string(), kind));

@@ -18,7 +18,7 @@ inline float value_at(std::size_t kind, std::int64_t i) {
 
 // The states of one rank: half of "wide", which is trained, and half of "fixed".
 struct FakeRank {
-  explicit FakeRank(int rank) : rank_(rank) {
+  explicit FakeRank(int rank) {
     const std::int64_t half = kWide / 2, rest = kFixed / 2;
     parts.push_back({0, {0, half}, 0, {{"wide", {kWide}, rank * half, half, 0}}});
     parts.push_back({1, {0, rest}, {}, {{"fixed", {kFixed}, rank * rest, rest, 0}}});
@@ -41,9 +41,6 @@ struct FakeRank {
   std::vector<SnapshotPart> parts;
   std::vector<std::vector<float>> arrays;
   std::vector<float> fixed;
-
- private:
-  int rank_;
 };
 
 // The model's own files.

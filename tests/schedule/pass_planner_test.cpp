@@ -46,7 +46,7 @@ std::vector<Wanted> pass(PassPlanner& planner, int kind, const Trace& trace) {
     for (const std::size_t unit : change.gone) EXPECT_EQ(held.erase(unit), 1u) << unit;
     held.insert(change.now.begin(), change.now.end());
     held.insert(change.ahead.begin(), change.ahead.end());
-    const Wanted& all = answers.emplace_back(change.now, planner.ahead());
+    const Wanted& all = answers.emplace_back(Wanted{change.now, planner.ahead()});
     std::set<std::size_t> wanted(all.now.begin(), all.now.end());
     wanted.insert(all.ahead.begin(), all.ahead.end());
     std::erase_if(held, [&](std::size_t unit) { return planner.always_there(unit) && !wanted.contains(unit); });

@@ -48,8 +48,7 @@ std::map<std::string, std::string> origin_of(const TrainOptions& options, const 
 Checkpointing::Checkpointing(const RunPlan& plan, const TokenBatches& batches,
                              std::map<std::string, std::string> origin, ModelEngine& engine, RunReport& report,
                              FileOperations& operations)
-    : plan_(plan),
-      options_(plan.setup.options),
+    : options_(plan.setup.options),
       batches_(batches),
       origin_(std::move(origin)),
       engine_(engine),

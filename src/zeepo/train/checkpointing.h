@@ -44,7 +44,6 @@ class Checkpointing {
   bool any_failed(const std::string& failure);
   void told(const std::string& failure);
 
-  const RunPlan& plan_;
   const TrainOptions& options_;  // of the plan
   const TokenBatches& batches_;
   std::map<std::string, std::string> origin_;
