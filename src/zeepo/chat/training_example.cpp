@@ -14,15 +14,19 @@ using jinja::TextRange;
 using jinja::Value;
 
 // What strftime_now() tells while data is prepared: noon of 26 July 2024, the date that Llama's templates have where
-// there is no clock. The tokens of a run do not depend on the day.
+// there is no clock. The tokens of a run do not depend on the day. Found out once: mktime() sets the time zone anew,
+// which threads must not do together.
 std::time_t fixed_time() {
-  std::tm time{};
-  time.tm_year = 124;
-  time.tm_mon = 6;
-  time.tm_mday = 26;
-  time.tm_hour = 12;
-  time.tm_isdst = -1;
-  return std::mktime(&time);
+  static const std::time_t fixed = [] {
+    std::tm time{};
+    time.tm_year = 124;
+    time.tm_mon = 6;
+    time.tm_mday = 26;
+    time.tm_hour = 12;
+    time.tm_isdst = -1;
+    return std::mktime(&time);
+  }();
+  return fixed;
 }
 
 const Value* member(const Value& line, std::string_view name) {
