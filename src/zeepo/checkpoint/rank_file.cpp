@@ -10,6 +10,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/checkpoint/sealed_json.h"
+#include "zeepo/model/safetensors_writer.h"
 #include "zeepo/zero/state_values.h"
 
 namespace zeepo {
@@ -19,8 +20,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kElementsAtOnce = 1 << 18;  // on their way to the file
 constexpr std::size_t kHeaderAlignment = 4096;     // of what follows
-
-const char* safetensors_name(DType dtype) { return dtype == DType::bf16 ? "BF16" : "F32"; }
 
 }  // namespace
 
@@ -55,29 +54,20 @@ RankFile::RankFile(FileOperations& operations, std::filesystem::path directory, 
 }
 
 void RankFile::lay_out() {
-  Json header = Json::object();
-  header["__metadata__"] = {{"format", "zeepo checkpoint"}};
+  std::vector<SafetensorsWriter::Tensor> table;
   std::int64_t at = 0;
   for (const SnapshotPart& part : parts_) {
     first_.push_back(tensors_.size());
     for (const auto& slice : part.slices)
       for (std::size_t kind = 0; kind <= (part.piece ? format_.moments : 0); ++kind) {
         const DType dtype = kind == 0 ? DType::f32 : format_.moment_dtype;
-        Tensor tensor{tensor_name(slice.name, slice.begin, slice.begin + slice.elements, kind), dtype, slice.elements,
-                      at};
+        std::string name = tensor_name(slice.name, slice.begin, slice.begin + slice.elements, kind);
+        table.push_back({name, dtype, {slice.elements}});
+        tensors_.push_back({std::move(name), dtype, slice.elements, at});
         at += slice.elements * static_cast<std::int64_t>(size_of(dtype));
-        header[tensor.name] = {
-            {"dtype", safetensors_name(dtype)}, {"shape", {slice.elements}}, {"data_offsets", {tensor.offset, at}}};
-        tensors_.push_back(std::move(tensor));
       }
   }
-  std::string text = header.dump();
-  const std::size_t before = sizeof(std::uint64_t);
-  text.resize((text.size() + before + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment - before, ' ');
-  const std::uint64_t length = text.size();
-  header_.resize(before);
-  std::memcpy(header_.data(), &length, before);
-  header_ += text;
+  header_ = SafetensorsWriter::header(table, {{"format", "zeepo checkpoint"}}, kHeaderAlignment);
   for (Tensor& tensor : tensors_) tensor.offset += static_cast<std::int64_t>(header_.size());
   bytes_ = at + static_cast<std::int64_t>(header_.size());
 }

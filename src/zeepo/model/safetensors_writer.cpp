@@ -17,7 +17,6 @@ using Json = nlohmann::ordered_json;
 static_assert(std::endian::native == std::endian::little, "safetensors are little endian, and so is the writer here");
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
-constexpr std::size_t kHeaderAlignment = 8;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 57;
 
 // The format's order of these dtypes, largest alignment first.
@@ -44,25 +43,28 @@ std::vector<SafetensorsWriter::Tensor> in_file_order(std::vector<SafetensorsWrit
   return tensors;
 }
 
-std::string header_of(const std::vector<SafetensorsWriter::Tensor>& tensors,
-                      const SafetensorsWriter::Metadata& metadata) {
+}  // namespace
+
+std::string SafetensorsWriter::header(const std::vector<Tensor>& tensors, const Metadata& metadata,
+                                      std::size_t alignment) {
+  std::uint64_t length = 0;
+  std::string header(sizeof length, '\0');
   // Put together by hand: a JSON object would look for every name among all before it.
-  std::string header = "{";
-  if (!metadata.empty()) header += "\"__metadata__\":" + Json(metadata).dump();
+  header += metadata.empty() ? "{" : "{\"__metadata__\":" + Json(metadata).dump();
   std::int64_t begin = 0;
   for (const auto& tensor : tensors) {
     const char* dtype = stored_name_of(tensor);
     const auto bytes = elements_of(tensor.name, tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
     const Json entry{{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, begin + bytes}}};
-    header += fmt::format("{}{}:{}", header.size() > 1 ? "," : "", Json(tensor.name).dump(), entry.dump());
+    header += fmt::format("{}{}:{}", header.back() == '{' ? "" : ",", Json(tensor.name).dump(), entry.dump());
     begin += bytes;
   }
   header += "}";
-  header.resize((header.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
+  header.resize((header.size() + alignment - 1) / alignment * alignment, ' ');
+  length = header.size() - sizeof length;
+  std::memcpy(header.data(), &length, sizeof length);
   return header;
 }
-
-}  // namespace
 
 std::int64_t elements_of(const std::string& name, const std::vector<std::int64_t>& shape) {
   std::int64_t elements = 1;
@@ -76,17 +78,13 @@ std::int64_t elements_of(const std::string& name, const std::vector<std::int64_t
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<Tensor> tensors,
                                      const Metadata& metadata)
     : file_(path), tensors_(in_file_order(std::move(tensors))) {
-  const std::string header = header_of(tensors_, metadata);
-  const std::uint64_t length = header.size();
-  file_.write(std::as_bytes(std::span(&length, 1)));
-  file_.write(header);
+  file_.write(header(tensors_, metadata));
   if (!tensors_.empty()) left_ = elements_of(tensors_[0].name, tensors_[0].shape);
   skip_full();
 }
 
 std::int64_t SafetensorsWriter::file_bytes(const std::vector<Tensor>& tensors, const Metadata& metadata) {
-  const std::string header = header_of(in_file_order(tensors), metadata);
-  std::int64_t bytes = static_cast<std::int64_t>(sizeof(std::uint64_t) + header.size());
+  auto bytes = static_cast<std::int64_t>(header(in_file_order(tensors), metadata).size());
   for (const Tensor& tensor : tensors)
     bytes += elements_of(tensor.name, tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
   return bytes;

@@ -29,6 +29,9 @@ class SafetensorsWriter {
     std::vector<std::int64_t> shape;
   };
   using Metadata = std::map<std::string, std::string>;
+  // What a file with these tensors, one after another in this order, begins with: the length, and the table padded so
+  // that the values start at a multiple of `alignment`, itself one of 8. Throws Error for a dtype that is not a float.
+  static std::string header(const std::vector<Tensor>& tensors, const Metadata& metadata, std::size_t alignment = 8);
 
   // Writes the header. Throws Error for a name given twice and for a dtype that is not a float.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<Tensor> tensors,
