@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <cmath>
 #include <fstream>
 #include <random>
 
@@ -39,6 +42,28 @@ std::vector<fs::path> files_below(const fs::path& path) {
 TEST_F(Checkpoints, ComeBackWhole) {
   expect_whole(saved(3));
   EXPECT_EQ(files_below(checkpoint_path(directory(), 3)).size(), 5u);  // two ranks, the manifest, two of the model
+}
+
+TEST(Manifests, ALossThatIsNotANumberStaysOne) {
+  Manifest manifest;
+  manifest.step = 1;
+  manifest.loss = std::nan("");
+  EXPECT_TRUE(std::isnan(parse_manifest(text_of(manifest), "manifest").loss));
+}
+
+TEST_F(Checkpoints, AProcessThatIsToldToEndLeavesNoneHalfDone) {
+  const fs::path whole = saved(1);
+  CheckpointDirectory begun(operations_, directory());
+  begun.begin(2);
+  std::ofstream(partial_path(directory(), 2) / RankFile::name(0)) << "half of it";
+  EXPECT_EXIT(
+      {
+        remove_partial_files();
+        _exit(7);
+      },
+      testing::ExitedWithCode(7), "");
+  EXPECT_FALSE(fs::exists(partial_path(directory(), 2)));
+  expect_whole(whole);
 }
 
 TEST_F(Checkpoints, AnyFlippedByteIsFound) {

@@ -109,6 +109,7 @@ void CheckpointDirectory::remove_leftovers() {
 void CheckpointDirectory::begin(std::int64_t step) {
   const fs::path partial = partial_path(directory_, step);
   fs::remove_all(partial);
+  partial_ = PartialPath(partial);
   if (operations_.make_directory(partial.c_str()) < 0) fail(partial, "cannot be made");
 }
 
@@ -142,6 +143,7 @@ void CheckpointDirectory::publish(Manifest manifest, const fs::path& model) {
     errno = cause;
     fail(whole, "cannot be moved into place");
   }
+  partial_.release();
   if (operations_.sync_directory(directory_.c_str()) < 0) fail(directory_, "cannot be brought to the disk");
   if (replaces) fs::remove_all(replaced);
 }
@@ -149,6 +151,7 @@ void CheckpointDirectory::publish(Manifest manifest, const fs::path& model) {
 void CheckpointDirectory::abandon(std::int64_t step) noexcept {
   std::error_code ignored;  // the next run removes what is left
   fs::remove_all(partial_path(directory_, step), ignored);
+  partial_.release();
 }
 
 void CheckpointDirectory::keep(std::int64_t count) {

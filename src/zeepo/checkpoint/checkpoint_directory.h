@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/base/partial_files.h"
 #include "zeepo/checkpoint/file_operations.h"
 #include "zeepo/checkpoint/manifest.h"
 
@@ -49,6 +50,7 @@ class CheckpointDirectory {
   FileOperations& operations_;
   std::filesystem::path directory_;
   int lock_ = -1;
+  PartialPath partial_;  // while a checkpoint is being written
 };
 
 }  // namespace zeepo

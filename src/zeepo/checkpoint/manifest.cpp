@@ -1,5 +1,7 @@
 #include "zeepo/checkpoint/manifest.h"
 
+#include <limits>
+
 #include "zeepo/base/error.h"
 #include "zeepo/checkpoint/sealed_json.h"
 #include "zeepo/model/strict_json.h"
@@ -103,7 +105,7 @@ std::string text_of(const Manifest& manifest) {
   return seal({{"format", kFormat},
                {"step", manifest.step},
                {"samples", manifest.samples},
-               {"loss", manifest.loss},
+               {"loss", manifest.loss},  // null where it is not a number
                {"steps_taken", manifest.progress.steps_taken},
                {"loss_scale",
                 {{"scale", scale.scale},
@@ -132,7 +134,7 @@ Manifest parse_manifest(std::string_view text, const std::string& what) {
   Manifest manifest;
   manifest.step = fields.number("step", 1);
   manifest.samples = fields.number("samples");
-  manifest.loss = fields.real("loss");
+  manifest.loss = fields.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : fields.real("loss");
   manifest.progress.steps_taken = fields.number("steps_taken");
   const Fields scale(fields.at("loss_scale"), what);
   manifest.progress.loss_scale = {static_cast<float>(scale.real("scale")), static_cast<int>(scale.number("good_steps")),

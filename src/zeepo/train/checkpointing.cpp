@@ -1,7 +1,6 @@
 #include "zeepo/train/checkpointing.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
@@ -81,19 +80,16 @@ bool Checkpointing::save_last(const StepReport& step, const Depths& depths) {
   return !last_failed_;
 }
 
-std::vector<float> Checkpointing::over_ranks(std::vector<float> numbers) {
+float Checkpointing::sum_over_ranks(float number) {
+  std::vector<float> numbers{number};
   if (ranks_ > 1) engine_.sum_over_ranks(numbers);
-  return numbers;
-}
-
-void Checkpointing::told(const std::string& failure) {
-  if (!failure.empty()) report_.save_failed(rank_, last_begun_, failure);
+  return numbers[0];
 }
 
 // Whether this step of a save has failed on any rank.
 bool Checkpointing::any_failed(const std::string& failure) {
-  told(failure);
-  return over_ranks({failure.empty() ? 0.0f : 1.0f})[0] > 0;
+  if (!failure.empty()) report_.save_failed(last_begun_, failure);
+  return sum_over_ranks(failure.empty() ? 0.0f : 1.0f) > 0;
 }
 
 void Checkpointing::begin(const StepReport& step, const Depths& depths) {
@@ -110,7 +106,7 @@ void Checkpointing::begin(const StepReport& step, const Depths& depths) {
   manifest_ = {};
   manifest_.step = step.step;
   manifest_.samples = batches_.visited(step.step);
-  manifest_.loss = std::isfinite(step.result.loss) ? step.result.loss : 0;
+  manifest_.loss = step.result.loss;
   manifest_.progress = engine_.progress();
   manifest_.depths = depths;
   manifest_.ranks = ranks_;
@@ -133,7 +129,7 @@ void Checkpointing::look_after(bool wait) {
   }
   engine_.snapshot().advance();
   const bool done = file_->done() && engine_.snapshot().finished();
-  if (over_ranks({done ? 1.0f : 0.0f})[0] < static_cast<float>(ranks_)) return;
+  if (sum_over_ranks(done ? 1.0f : 0.0f) < static_cast<float>(ranks_)) return;
   const bool failed = any_failed(file_->failure());
   const std::int64_t bytes = file_->bytes();
   file_.reset();

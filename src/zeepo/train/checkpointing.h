@@ -40,9 +40,8 @@ class Checkpointing {
  private:
   void begin(const StepReport& step, const Depths& depths);
   void look_after(bool wait);
-  std::vector<float> over_ranks(std::vector<float> numbers);
+  float sum_over_ranks(float number);
   bool any_failed(const std::string& failure);
-  void told(const std::string& failure);
 
   const TrainOptions& options_;  // of the plan
   const TokenBatches& batches_;

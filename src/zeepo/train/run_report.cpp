@@ -146,10 +146,10 @@ void RunReport::starts_anew(const std::filesystem::path& directory) {
   if (speaks()) tell(fmt::format("no checkpoint in {}: starting anew", directory.string()));
 }
 
-void RunReport::save_failed(int rank, std::int64_t step, const std::string& message) {
+void RunReport::save_failed(std::int64_t step, const std::string& message) {
   const std::string text = fmt::format("checkpoint of step {}: {}", step, message);
-  if (rank == 0) return fault(step, "checkpoint", text);
-  tell(fmt::format("zeepo: warning: rank {}: {}", rank, text));
+  if (speaks()) return fault(step, "checkpoint", text);
+  tell(fmt::format("zeepo: warning: rank {}: {}", communicator_.rank(), text));
 }
 
 void RunReport::saved(const std::filesystem::path& output) {

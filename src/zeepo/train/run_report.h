@@ -40,7 +40,7 @@ class RunReport {
   void resumed(std::int64_t step, const std::filesystem::path& path, const std::vector<std::string>& changes);
   void starts_anew(const std::filesystem::path& directory);
   // Of a checkpoint; said by the rank where it happened.
-  void save_failed(int rank, std::int64_t step, const std::string& message);
+  void save_failed(std::int64_t step, const std::string& message);
   // A collective. `check` looks at all weights.
   void summary(ModelEngine& engine, Session& session, const StepReport& last, const WeightLook& check);
   // Throws Error when the log is not complete.
