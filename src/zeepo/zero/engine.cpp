@@ -288,7 +288,8 @@ void Engine::sum_over_ranks(std::span<float> numbers) {
 Engine::Account Engine::moved() const { return {moved_so_far(collectives_) - late_ - weights_.moved_early(), late_}; }
 
 Stalls Engine::stalls() const {
-  Stalls stalls{.gather = collectives_.stalled_seconds(), .step = steps_.stalled_seconds()};
+  Stalls stalls{.gather = collectives_.stalled_seconds(),
+                .step = steps_.stalled_seconds() + snapshot_.stalled_seconds()};
   if (const LowerTiers* lower = Device::current().lower) {
     stalls.host = lower->stalled_seconds(Place::host);
     stalls.nvme = lower->stalled_seconds(Place::nvme);

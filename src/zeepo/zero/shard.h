@@ -19,6 +19,16 @@ inline Extent common(const Extent& a, const Extent& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+// f(part) for each part of the extent, cut at multiples of `size` from `origin` on.
+template <class F>
+void in_parts(const Extent& extent, std::int64_t origin, std::int64_t size, F&& f) {
+  for (std::int64_t begin = extent.begin; begin < extent.end;) {
+    const std::int64_t end = std::min(extent.end, origin + ((begin - origin) / size + 1) * size);
+    f(Extent{begin, end});
+    begin = end;
+  }
+}
+
 // Equal shards of whole `align`-element pieces, large enough that `world` of them hold n elements.
 inline std::int64_t shard_elements(std::int64_t n, int world, std::int64_t align) {
   const std::int64_t pieces = (n + align - 1) / align;

@@ -18,16 +18,6 @@ namespace {
 
 constexpr std::int64_t kElementsAtOnce = 1 << 20;  // on their way in or out
 
-// Cut at multiples of `size` from `origin` on.
-template <class F>
-void in_parts(const Extent& extent, std::int64_t origin, std::int64_t size, F&& f) {
-  for (std::int64_t begin = extent.begin; begin < extent.end;) {
-    const std::int64_t end = std::min(extent.end, origin + ((begin - origin) / size + 1) * size);
-    f(Extent{begin, end});
-    begin = end;
-  }
-}
-
 Stream& host_stream() {
   const Device& device = Device::current();
   return device.lower ? device.lower->host_stream() : device.compute;

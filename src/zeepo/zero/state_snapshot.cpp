@@ -37,11 +37,10 @@ std::vector<SnapshotPart> snapshot_parts(const UnitPlan& units, const StatePlan&
   std::vector<SnapshotPart> parts;
   for (std::size_t u = 0; u < plan.units.size(); ++u) {
     const Extent& own = plan.units[u].own;
-    for (std::int64_t begin = own.begin; begin < own.end; begin += size) {
-      const Extent range{begin, std::min(begin + size, own.end)};
+    in_parts(own, own.begin, size, [&](const Extent& range) {
       SnapshotPart part{u, range, plan.units[u].piece_with(range), slices_in(places.in_unit(u), range)};
       if (!part.slices.empty()) parts.push_back(std::move(part));
-    }
+    });
   }
   return parts;
 }
@@ -148,13 +147,55 @@ void StateSnapshot::cancel() noexcept {
   for (Buffer& buffer : buffers_) told.outlast([&] { buffer.free.wait(); });
 }
 
-Completion StateSnapshot::copy_array(Place from, const View& source, std::byte* to, const About& about,
-                                     const std::vector<Completion>& after) {
-  if (from == Place::device) return lower_->download_snapshot(source.data, to, source.bytes(), about, after);
-  return copier_.run([source, to, after = std::vector(after)]() mutable {
-    for (Completion& completion : after) completion.wait();
-    std::memcpy(to, source.data, source.bytes());
-  });
+// Begins the copies of a part's optimizer state; files are read a whole piece at a time.
+StateViews StateSnapshot::copy_states(const SnapshotPart& part, Copies& copies) {
+  const PiecePlan& plan = plan_.units[part.unit].pieces[*part.piece];
+  const StateStore::PieceMemory& piece = store_.unit(part.unit).pieces[*part.piece];
+  const std::int64_t n = part.range.elements(), first = part.range.begin - plan.extent.begin,
+                     all = plan.extent.elements();
+  if (plan.place == Place::nvme) {
+    const std::size_t bytes = plan.layout.bytes(all);
+    std::byte* const to = copies.take(bytes);
+    copies.started.push_back(lower_->read(piece.block, 0, to, bytes, copies.about, copies.after));
+    return plan.layout.views(to, all).part(first, n);
+  }
+  const StateViews from = plan.layout.views(piece.state(), all).part(first, n);
+  StateViews states = plan.layout.views(copies.take(plan.layout.bytes(n)), n);
+  const auto array = [&](const View& source, const View& into) {
+    if (source) copy_array(plan.place, source, static_cast<std::byte*>(into.data), copies);
+  };
+  for (std::size_t i = 0; i < from.moments.size(); ++i) {
+    array(from.moments[i].values, states.moments[i].values);
+    array(from.moments[i].exponents, states.moments[i].exponents);
+  }
+  array(from.low, states.low);
+  array(from.param, states.param);
+  return states;
+}
+
+View StateSnapshot::copy_params(const SnapshotPart& part, Copies& copies) {
+  const StateStore::UnitMemory& memory = store_.unit(part.unit);
+  const Place place = plan_.units[part.unit].params_place;
+  const std::size_t offset = plan_.param_offset(part.unit, part.range), bytes = param_bytes(plan_, part);
+  std::byte* const to = copies.take(bytes);
+  const View param{to, plan_.options.dtype, {part.range.elements()}};
+  if (place == Place::nvme)
+    copies.started.push_back(lower_->read(memory.params_block, offset, to, bytes, copies.about, copies.after));
+  else if (place == Place::host)
+    copy_array(place, {memory.params_block.data() + offset, param.dtype, param.shape}, to, copies);
+  else
+    copy_array(place, memory.params.of(part.range).view(), to, copies);
+  return param;
+}
+
+void StateSnapshot::copy_array(Place from, const View& source, std::byte* to, Copies& copies) {
+  if (from == Place::device)
+    copies.started.push_back(lower_->download_snapshot(source.data, to, source.bytes(), copies.about, copies.after));
+  else
+    copies.started.push_back(copier_.run([source, to, after = std::vector(copies.after)]() mutable {
+      for (Completion& completion : after) completion.wait();
+      std::memcpy(to, source.data, source.bytes());
+    }));
 }
 
 // Waits for a free buffer.
@@ -165,58 +206,20 @@ void StateSnapshot::copy(std::size_t index) {
   started_[index] = true;
   --left_;
   const SnapshotPart& part = parts_[index];
-  const UnitStates& unit = plan_.units[part.unit];
   const StateStore::UnitMemory& memory = store_.unit(part.unit);
-  const About about = names_.about("snapshot", part.unit);
-  const std::int64_t n = part.range.elements();
-  std::byte* const to = buffer.memory.data();
-  std::vector<Completion> copies;
+  Copies copies{buffer.memory.data(), names_.about("snapshot", part.unit), memory.params_written, {}};
   StateViews states;
-  View param;
-  std::size_t used = 0;
-  std::vector<Completion> after = memory.params_written;
   if (part.piece) {
-    const PiecePlan& plan = unit.pieces[*part.piece];
-    const StateStore::PieceMemory& piece = memory.pieces[*part.piece];
-    after.push_back(piece.written);
-    const std::int64_t first = part.range.begin - plan.extent.begin, all = plan.extent.elements();
-    if (plan.place == Place::nvme) {
-      const std::size_t bytes = plan.layout.bytes(all);
-      copies.push_back(lower_->read(piece.block, 0, to, bytes, about, after));
-      states = plan.layout.views(to, all).part(first, n);
-      used = whole_pages(bytes);
-    } else {
-      const StateViews source = plan.layout.views(piece.state(), all).part(first, n);
-      states = plan.layout.views(to, n);
-      const auto array = [&](const View& from, const View& into) {
-        if (from) copies.push_back(copy_array(plan.place, from, static_cast<std::byte*>(into.data), about, after));
-      };
-      for (std::size_t i = 0; i < source.moments.size(); ++i) {
-        array(source.moments[i].values, states.moments[i].values);
-        array(source.moments[i].exponents, states.moments[i].exponents);
-      }
-      array(source.low, states.low);
-      array(source.param, states.param);
-      used = whole_pages(plan.layout.bytes(n));
-    }
-    param = states.param;
+    copies.after.push_back(memory.pieces[*part.piece].written);
+    states = copy_states(part, copies);
   }
-  if (!param) {
-    param = {to + used, plan_.options.dtype, {n}};
-    const std::size_t offset = plan_.param_offset(part.unit, part.range);
-    if (unit.params_place == Place::device)
-      copies.push_back(copy_array(Place::device, memory.params.of(part.range).view(), to + used, about, after));
-    else if (unit.params_place == Place::host)
-      copies.push_back(copy_array(Place::host, {memory.params_block.data() + offset, plan_.options.dtype, {n}},
-                                  to + used, about, after));
-    else
-      copies.push_back(lower_->read(memory.params_block, offset, to + used, param.bytes(), about, after));
-  }
-  buffer.free = writers_[index % writers_.size()]->run([this, index, states, param, copies]() mutable {
-    for (Completion& completion : copies) completion.wait();
-    sink_(index, states, param);
-  });
-  copies_[index] = std::move(copies);
+  const View param = states.param ? states.param : copy_params(part, copies);
+  copies_[index] = copies.started;
+  buffer.free = writers_[index % writers_.size()]->run(
+      [this, index, states, param, started = std::move(copies.started)]() mutable {
+        for (Completion& completion : started) completion.wait();
+        sink_(index, states, param);
+      });
 }
 
 }  // namespace zeepo

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "zeepo/zero/state_store.h"
@@ -72,9 +73,17 @@ class StateSnapshot {
   };
   void make_buffers(std::int64_t most_bytes);
   std::size_t bytes_of(const SnapshotPart& part) const;
+  // The copies of one part into one buffer.
+  struct Copies {
+    std::byte* free;  // of the buffer
+    About about;
+    std::vector<Completion> after, started;
+    std::byte* take(std::size_t bytes) { return std::exchange(free, free + whole_pages(bytes)); }
+  };
   void copy(std::size_t part);
-  Completion copy_array(Place from, const View& source, std::byte* to, const About& about,
-                        const std::vector<Completion>& after);
+  StateViews copy_states(const SnapshotPart& part, Copies& copies);
+  View copy_params(const SnapshotPart& part, Copies& copies);
+  void copy_array(Place from, const View& source, std::byte* to, Copies& copies);
 
   const UnitPlan& names_;
   const StatePlan& plan_;
