@@ -45,6 +45,16 @@ TEST(Tuner, TurnsUpPiecesToo) {
   EXPECT_EQ(seen, (std::vector<Depths>{{100, 4}, {200, 4}, {100, 8}}));
 }
 
+TEST(Tuner, ClimbsFromWhereAnotherRunHadCome) {
+  Tuner tuner(kRange);
+  tuner.start_at({500, 4, 0});  // between two levels
+  const auto seen = settings(tuner, [](const Depths& d) { return d.prefetch_bytes >= 400 ? 0.1 : 0.5; });
+  EXPECT_EQ(seen, (std::vector<Depths>{{400, 4}, {800, 4}, {400, 8}, {400, 4}}));
+  Tuner other({{100, 200}, {4}, {0, 0.5}});  // a machine with less room
+  other.start_at({800, 8, 0.9});
+  EXPECT_EQ(other.depths(), (Depths{200, 4, 0.5}));
+}
+
 TEST(Tuner, StopsWhereThereAreNoMoreLevels) {
   Tuner tuner(kRange);
   const auto seen = settings(

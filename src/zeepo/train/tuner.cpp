@@ -13,6 +13,20 @@ Tuner::Tuner(TuningRange range) : range_(std::move(range)) {
   if (!range_.any()) phase_ = Phase::watching;
 }
 
+void Tuner::start_at(const Depths& depths) {
+  const auto highest = [](const auto& levels, auto wanted) {
+    std::size_t level = 0;
+    while (level + 1 < levels.size() && levels[level + 1] <= wanted) ++level;
+    return level;
+  };
+  level_[kPrefetch] = highest(range_.prefetch_bytes, depths.prefetch_bytes);
+  level_[kPieces] = highest(range_.pieces_under_way, depths.pieces_under_way);
+  if (tunes_host_share() && depths.host_share > range_.host_shares.front()) {
+    range_.host_shares.back() = std::min(range_.host_shares.back(), depths.host_share);
+    level_[kHostShare] = range_.host_shares.size() - 1;
+  }
+}
+
 Depths Tuner::depths() const {
   return {range_.prefetch_bytes[level_[kPrefetch]], range_.pieces_under_way[level_[kPieces]],
           range_.host_shares[level_[kHostShare]]};

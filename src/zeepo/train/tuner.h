@@ -42,6 +42,8 @@ class Tuner {
   static constexpr int kFirstPause = 8, kLongestPause = 512;
 
   explicit Tuner(TuningRange range);
+  // Before the first measurement: climbs from these depths on, or from the levels closest below them.
+  void start_at(const Depths& depths);
 
   Depths depths() const;
   // Nothing is being tried.

@@ -11,6 +11,12 @@ Tuning::Tuning(const RunPlan& plan, ModelEngine& engine, RunReport& report)
   engine.set_depths(tuner_->depths());
 }
 
+void Tuning::start_at(const Depths& depths) {
+  if (!tuner_) return;
+  tuner_->start_at(depths);
+  engine_.set_depths(tuner_->depths());
+}
+
 void Tuning::after_step(const StepReport& step) {
   if (!tuner_) return;
   const Stalls& stalls = step.stalls;

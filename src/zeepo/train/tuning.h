@@ -15,6 +15,8 @@ class Tuning {
   // Borrows plan, engine and report. Nothing is tuned where the plan has one level of everything.
   Tuning(const RunPlan& plan, ModelEngine& engine, RunReport& report);
 
+  // Before the first step: where the run that is resumed had come to.
+  void start_at(const Depths& depths);
   // After each step, on every rank: all are told the same and turn the same knobs. Of a settled run, only some steps
   // are followed by a sum over the ranks, of three numbers.
   void after_step(const StepReport& step);
