@@ -34,14 +34,19 @@ class FaultAt final : public IoFaults {
     const std::lock_guard lock(mutex_);
     return calls_;
   }
-  // Whether the k-th call came.
+  // Whether the k-th call came, and was a read.
   bool struck() const { return calls() > k_; }
+  bool struck_a_read() const {
+    const std::lock_guard lock(mutex_);
+    return direction_ == IoDirection::read;
+  }
 
   std::size_t ask(const IoCall& call) override {
     const std::lock_guard lock(mutex_);
     const std::size_t bytes = call.memory.size();
     if (calls_++ != k_) return bytes;
     target_ = call;
+    direction_ = call.direction;
     if (fault_ == IoFault::shortened)
       return std::max(bytes / 2 / kDirectAlignment * kDirectAlignment, kDirectAlignment);
     if (fault_ == IoFault::crooked) return std::min(bytes, 2 * kDirectAlignment);
@@ -89,6 +94,7 @@ class FaultAt final : public IoFaults {
   mutable std::mutex mutex_;
   int calls_ = 0;
   std::optional<IoCall> target_;
+  std::optional<IoDirection> direction_;
 };
 
 }  // namespace zeepo

@@ -11,10 +11,9 @@ namespace zeepo {
 namespace {
 
 constexpr auto kPage = static_cast<std::size_t>(SwapFile::kPageBytes);
+constexpr int kMoreReads = 2;  // of a page with a wrong checksum
 
-std::uint64_t checksum(std::span<const std::byte> memory, std::size_t page) {
-  return XXH3_64bits(memory.data() + page * kPage, kPage);
-}
+std::uint64_t checksum(std::span<const std::byte> page) { return XXH3_64bits(page.data(), page.size()); }
 
 }  // namespace
 
@@ -41,24 +40,23 @@ class SwapFile::WritePending final : public IoCompletion::Pending {
 
 class SwapFile::ReadPending final : public IoCompletion::Pending {
  public:
-  ReadPending(const SwapFile& swap, std::int64_t offset, std::span<const std::byte> memory,
-              std::vector<std::uint64_t> expected, IoCompletion inner)
+  ReadPending(SwapFile& swap, std::int64_t offset, std::span<std::byte> memory, std::vector<std::uint64_t> expected,
+              IoCompletion inner)
       : swap_(swap), offset_(offset), memory_(memory), expected_(std::move(expected)), inner_(std::move(inner)) {}
   void wait() override {
     inner_.wait();
-    for (std::size_t page = 0; page < expected_.size(); ++page) {
-      if (checksum(memory_, page) == expected_[page]) continue;
-      const Place at = swap_.place(offset_ + static_cast<std::int64_t>(page) * kPageBytes);
-      throw Error("cannot read {}: {} bytes at offset {}: the disk returned other bytes than were written",
-                  at.file->name, kPageBytes, at.offset);
+    for (std::size_t i = 0; i < expected_.size(); ++i) {
+      const std::span<std::byte> page = memory_.subspan(i * kPage, kPage);
+      if (checksum(page) != expected_[i])
+        swap_.read_page_again(offset_ + static_cast<std::int64_t>(i) * kPageBytes, page, expected_[i]);
     }
   }
   bool done() const override { return inner_.done(); }
 
  private:
-  const SwapFile& swap_;
+  SwapFile& swap_;
   std::int64_t offset_;
-  std::span<const std::byte> memory_;
+  std::span<std::byte> memory_;
   std::vector<std::uint64_t> expected_;
   IoCompletion inner_;
 };
@@ -91,6 +89,25 @@ std::string SwapFile::description() const {
 IoBytes SwapFile::moved() const {
   const std::lock_guard lock(mutex_);
   return moved_;
+}
+
+PagesReadAgain SwapFile::read_again() const {
+  const std::lock_guard lock(mutex_);
+  return read_again_;
+}
+
+void SwapFile::read_page_again(std::int64_t offset, std::span<std::byte> page, std::uint64_t expected) {
+  const Place at = place(offset);
+  const std::string where = fmt::format("{}: {} bytes at offset {}", at.file->name, kPageBytes, at.offset);
+  for (int read = 0; read < kMoreReads; ++read) {
+    engine_.submit(IoDirection::read, transfers(offset, page)).wait();
+    if (checksum(page) != expected) continue;
+    const std::lock_guard lock(mutex_);
+    ++read_again_.pages;
+    read_again_.last = where;
+    return;
+  }
+  throw Error("cannot read {}: the disk returned other bytes than were written, {} times", where, kMoreReads + 1);
 }
 
 void SwapFile::check(const char* what, std::int64_t offset, std::span<const std::byte> memory) const {
@@ -180,7 +197,8 @@ IoCompletion SwapFile::write(std::int64_t offset, std::span<const std::byte> mem
     mark(first, pages, Page::lost);
     throw;
   }
-  for (std::size_t page = 0; page < pages; ++page) checksums_[first + page] = checksum(memory, page);
+  for (std::size_t page = 0; page < pages; ++page)
+    checksums_[first + page] = checksum(memory.subspan(page * kPage, kPage));
   return IoCompletion(std::make_unique<WritePending>(*this, first, pages, std::move(inner)));
 }
 

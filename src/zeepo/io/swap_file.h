@@ -2,9 +2,10 @@
 //
 // One unnamed file in each directory, preallocated; stripes of kStripeBytes go round all of them. What is moved is
 // whole pages at page offsets. Each page has a checksum, held in memory (9 bytes a page: 36 MiB for each TiB), taken in
-// write() while the bytes are already on their way, and compared in wait() of a read. A page may be read once its write
-// was waited for; what was never written, or whose write failed, cannot be read. A page that is being read must not be
-// written. Any thread may call; the SwapFile must outlive its completions, and the engine the SwapFile.
+// write() while the bytes are already on their way, and compared in wait() of a read, which reads a page that differs
+// again before it is an error. A page may be read once its write was waited for; what was never written, or whose write
+// failed, cannot be read. A page that is being read must not be written. Any thread may call; the SwapFile must outlive
+// its completions, and the engine the SwapFile.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,12 @@ struct IoBytes {
   std::int64_t read = 0, write = 0;
 };
 
+// Pages that a second read has put right, and the last of them in words.
+struct PagesReadAgain {
+  std::int64_t pages = 0;
+  std::string last;
+};
+
 class SwapFile {
  public:
   static constexpr std::int64_t kPageBytes = 256 << 10;
@@ -39,6 +46,7 @@ class SwapFile {
   std::int64_t bytes() const { return bytes_; }
   std::string description() const;  // "2 files under /a, /b; io_uring, 64 deep, ...; O_DIRECT"
   IoBytes moved() const;
+  PagesReadAgain read_again() const;
 
   // Throw Error unless offset and size are whole pages of the file and the memory is aligned to kDirectAlignment.
   IoCompletion read(std::int64_t offset, std::span<std::byte> memory);
@@ -57,6 +65,8 @@ class SwapFile {
   Place place(std::int64_t offset) const;
   std::vector<IoTransfer> transfers(std::int64_t offset, std::span<std::byte> memory) const;
   void mark(std::size_t first, std::size_t pages, Page state);
+  // Throws Error when the bytes stay others than `expected`.
+  void read_page_again(std::int64_t offset, std::span<std::byte> page, std::uint64_t expected);
 
   IoEngine& engine_;
   std::vector<std::filesystem::path> directories_;
@@ -67,6 +77,7 @@ class SwapFile {
   std::vector<Page> pages_;
   std::vector<std::uint64_t> checksums_;  // of a page that is being written, they belong to who writes it
   IoBytes moved_;
+  PagesReadAgain read_again_;
 };
 
 }  // namespace zeepo

@@ -37,6 +37,7 @@ class FileStore {
   SwapFile& file() { return *file_; }
   // Tells the engine, once, which memory most transfers pass through; later calls do nothing.
   void register_memory(std::span<const std::span<std::byte>> ranges);
+  PagesReadAgain read_again() const { return file_ ? file_->read_again() : PagesReadAgain{}; }
   // How files are read and written, for the log; empty where there are none.
   std::string description() const { return file_ ? file_->description() : ""; }
 

@@ -81,6 +81,9 @@ class LowerTiers {
   // How files are read and written, for the log; empty where there are none.
   std::string description() const { return files_ ? files_->description() : ""; }
 
+  // Pages of files that had a wrong checksum at first.
+  PagesReadAgain read_again() const { return files_ ? files_->read_again() : PagesReadAgain{}; }
+
   // What the buffers between the device and files take of host memory.
   std::int64_t staging_bytes() const;
   // Waits until nothing is on its way; then throws what any of it threw.

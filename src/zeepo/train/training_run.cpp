@@ -7,7 +7,6 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/model/initial_weights.h"
-#include "zeepo/train/resume.h"
 #include "zeepo/train/stopping.h"
 
 namespace zeepo {
@@ -20,7 +19,8 @@ TrainingRun::TrainingRun(const RunPlan& plan, TokenBatches& batches, Session& se
       report_(report),
       saving_(saving),
       timeline_(timeline),
-      engine_(*plan.setup.model, session.communicator(), engine_options(plan.setup)) {}
+      engine_(*plan.setup.model, session.communicator(), engine_options(plan.setup)),
+      page_faults_(session, engine_, report) {}
 
 void TrainingRun::load(const WeightFiles* files) {
   if (files) {
@@ -41,8 +41,7 @@ void TrainingRun::load(const WeightFiles* files) {
 bool TrainingRun::resume(const std::map<std::string, std::string>& origin) {
   const auto point = resume_run(plan_.setup, origin, engine_, session_.communicator(), report_);
   if (!point) return false;
-  steps_done_ = point->step;
-  last_loss_ = point->loss;
+  resumed_ = *point;
   batches_.resume(point->step, point->samples);
   session_.restart_peaks();
   report_.tiers(session_);
@@ -55,13 +54,14 @@ void TrainingRun::keep_checkpoints(const std::map<std::string, std::string>& ori
 
 void TrainingRun::train() {
   Tuning tuning(plan_, engine_, report_);
+  if (resumed_.step > 0) tuning.start_at(resumed_.depths);
   StepReport last{};
-  last.step = steps_done_;
-  last.result.loss = static_cast<float>(last_loss_);
+  last.step = resumed_.step;
+  last.result.loss = static_cast<float>(resumed_.loss);
   MovedBytes moved, late;  // of the last step, and before what is left of its update
   std::optional<StopRequest::Watch> watch(StopRequest::Watcher::work);
   report_.begin_steps(options_.steps);
-  for (std::int64_t number = steps_done_ + 1; number <= options_.steps; ++number) {
+  for (std::int64_t number = resumed_.step + 1; number <= options_.steps; ++number) {
     const MovedBytes before = engine_.moved().in_time;
     if (timeline_) timeline_->begin_step(number);
     const std::string name = timeline_ ? fmt::format("{}", number) : "";
@@ -72,12 +72,13 @@ void TrainingRun::train() {
     moved = engine_.moved().in_time - before;
     late = engine_.moved().late;
     report_.step(last);
+    if (report_asked_after(last.result)) page_faults_.tell(number);
     if (const int signal = stop_asked_after(last.result)) stop(last, tuning.depths(), signal);
     saving_.watch_room(number, report_);
     tuning.after_step(last);
     if (checkpoints_) checkpoints_->after_step(last, tuning.depths());
   }
-  if (checkpoints_ && last.step > steps_done_) checkpoints_->save_last(last, tuning.depths());
+  if (checkpoints_ && last.step > resumed_.step) checkpoints_->save_last(last, tuning.depths());
   watch.reset();
   // One that came after the last losses were sent. Several ranks have a heartbeat, which ends the job.
   if (const int signal = StopRequest::signal(); signal != 0 && plan_.setup.ranks.ranks == 1)
@@ -88,6 +89,7 @@ void TrainingRun::train() {
         "train: the loss of the last step, {}, is {}: the weights overflow in fp16{}. Lower --lr, or use --dtype bf16",
         options_.steps, last.result.loss, options_.output.empty() ? "" : "; nothing is written to --output");
   engine_.settle();
+  page_faults_.tell(last.step);
   report_.collect_ranks(session_, moved + (engine_.moved().late - late));
   if (timeline_) timeline_->end_steps();
   if (saving_.wanted()) saving_.save(engine_, options_.steps, report_);
@@ -107,7 +109,7 @@ StepReport TrainingRun::step(std::int64_t number) {
     const TokenBatches::Ids ids = batches_.read(number, m);
     run_micro_step(engine_, plan_.setup, number, m, [&] { return ids.on_device(batches_.shape(), divisor); });
   }
-  const StepResult result = engine_.step(lr, stop_note());
+  const StepResult result = engine_.step(lr, step_note(page_faults_.any()));
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
 
   const std::int64_t tokens = plan_.setup.tokens_per_step();

@@ -9,7 +9,9 @@
 #include "zeepo/model/weight_files.h"
 #include "zeepo/train/checkpointing.h"
 #include "zeepo/train/model_saving.h"
+#include "zeepo/train/page_faults.h"
 #include "zeepo/train/planning.h"
+#include "zeepo/train/resume.h"
 #include "zeepo/train/run_report.h"
 #include "zeepo/train/token_batches.h"
 #include "zeepo/train/tuning.h"
@@ -47,8 +49,8 @@ class TrainingRun {
   ModelSaving& saving_;
   Timeline* timeline_;
   ModelEngine engine_;
-  std::int64_t steps_done_ = 0;  // by the run that was resumed
-  double last_loss_ = 0;         // of that run
+  ResumePoint resumed_ = {};  // the last step of the run before; 0 where there is none
+  PageFaults page_faults_;
   std::unique_ptr<Checkpointing> checkpoints_;
 };
 
