@@ -224,7 +224,8 @@ class Soak:
             self.options.seed = random.SystemRandom().randrange(1 << 32)
         if not os.access(self.options.program, os.X_OK):
             parser.error(f"--program {self.options.program}: not a program")
-        if self.options.keep:
+        if self.options.keep:  # absolute: each program runs in a directory of its own
+            self.options.keep = self.options.keep.resolve()
             self.options.keep.mkdir(parents=True, exist_ok=True)
         self.directory = tempfile.mkdtemp(prefix=f"zeepo-soak-{name}-", dir=self.options.keep)
         os.chmod(self.directory, 0o755)
