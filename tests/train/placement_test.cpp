@@ -148,6 +148,17 @@ TEST_F(AutoPlacement, IsRepeatedByTheOptionsItPrints) {
   EXPECT_FALSE(repeated.plan.at("placement").at("chosen"));
 }
 
+TEST_F(AutoPlacement, PrintsNoShareOfTheStepThatTheHostCannotTake) {
+  TrainOptions roomy = chosen(256 * kMiB);
+  roomy.host_step_share = 0.5;
+  const Trained run = train(roomy);  // nothing leaves the device
+  EXPECT_TRUE(names(flags(run), "--offload-optimizer none", "--step-below device"));
+  roomy.choose = {};
+  EXPECT_TRUE(names(error_text([&] { check(roomy); }), "--step-below 0.5"));
+  roomy.host_step_share = 0;
+  EXPECT_EQ(train(roomy).summary.at("weights_hash"), run.summary.at("weights_hash"));
+}
+
 TEST_F(AutoPlacement, KeepsWhatOptionsPlace) {
   TrainOptions small = chosen(14 * kMiB);
   small.placement.params = {.host = 0.5};

@@ -204,8 +204,7 @@ nlohmann::ordered_json to_json(const Arrangement& arrangement) {
           {"params", shares(arrangement.placement.params)},
           {"activations", name_of(arrangement.placement.activations)},
           {"activation_checkpointing", arrangement.activation_checkpointing},
-          {"prefetch_bytes", arrangement.prefetch_bytes},
-          {"flags", flags_of(arrangement)}};
+          {"prefetch_bytes", arrangement.prefetch_bytes}};
 }
 
 PlacementSearch::Result PlacementSearch::run() const { return Ladder(*this).climb(); }

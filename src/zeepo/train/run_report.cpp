@@ -39,6 +39,7 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
                                          {"budget_bytes", plan.budgets[i]}};
   }
   event["placement"] = to_json(setup.arrangement());
+  event["placement"]["flags"] = setup.flags();
   event["placement"]["chosen"] = options.choose.any();
   event["tuning"] = {{"prefetch_bytes", levels.prefetch_bytes}, {"pieces_under_way", levels.pieces_under_way}};
   if (auto below = step_below_json(plan); !below.is_null()) event["step_below"] = std::move(below);
@@ -50,7 +51,7 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
     say("{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
         communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
   say("{}", table_of(plan.memory.peak, plan.budgets));
-  if (options.choose.any()) say("placement chosen: {}\n", flags_of(setup.arrangement()));
+  if (options.choose.any()) say("placement chosen: {}\n", setup.flags());
   if (const std::string text = step_below_text(plan); !text.empty()) say("{}\n", text);
 }
 

@@ -74,6 +74,13 @@ Arrangement RunSetup::arrangement() const {
   return {options.placement, options.activation_checkpointing, options.prefetch_bytes};
 }
 
+std::string RunSetup::flags() const {
+  // A share that the host cannot step where the states came to live is refused where these are given.
+  const bool none_for_host =
+      options.host_step_share.value_or(0) > 0 && host_step_obstacle(options) != HostStepObstacle::none;
+  return flags_of(arrangement()) + (none_for_host ? " --step-below device" : "");
+}
+
 RunSetup RunSetup::with(const Arrangement& arrangement) const {
   RunSetup other = *this;
   other.options.placement = arrangement.placement;

@@ -25,6 +25,8 @@ struct RunSetup {
   int pieces_under_way() const;  // that there are buffers for
   std::int64_t tokens_per_step() const;
   Arrangement arrangement() const;
+  // Options of `zeepo train` that give the arrangement again, beside those that the run was given.
+  std::string flags() const;
   RunSetup with(const Arrangement& arrangement) const;
   // The same with other options, and the model that these ask for.
   RunSetup with(TrainOptions other) const;
