@@ -36,7 +36,7 @@ TEST(RunLog, TellsTheRun) {
   EXPECT_TRUE(names(told, "first 3.0000, last 2.0000, best 1.5000 at step 2"));
   EXPECT_TRUE(names(told, "first 2.0000, last 2.5000, best 2.0000 at step 2; 2 evaluations"));
   EXPECT_TRUE(names(told, "192 tokens in 1.5 s; median 128 tokens/s"));
-  EXPECT_TRUE(names(told, "37.5% of the time: host 0.375 s, step 0.188 s"));
+  EXPECT_TRUE(names(told, "37.5% of the time: host 375 ms, step 188 ms"));
   EXPECT_TRUE(names(told, "device 1007 B at most: activations 7 B, params 1000 B"));
   EXPECT_TRUE(names(told, "1 checkpoint, the last at step 2: runs/step-2"));
   EXPECT_TRUE(names(told, "1 fault, the last at step 3: the disk [31m is full"));

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "zeepo/base/file.h"
-#include "zeepo/base/say.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/metrics/run_log.h"
 #include "zeepo/metrics/run_page.h"
@@ -29,7 +28,7 @@ void report(const ReportOptions& options) {
   OutputFile page(options.html);
   page.write(run_page(options.log.filename().string(), log.history));
   page.commit();
-  say("page in {}\n", options.html.string());
+  fmt::print("{:<12}{}\n", "page", options.html.string());
 }
 
 }  // namespace

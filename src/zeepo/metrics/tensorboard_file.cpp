@@ -2,7 +2,8 @@
 
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 
 #include "zeepo/metrics/crc32c.h"
@@ -17,20 +18,35 @@ namespace {
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 constexpr int kSummaryValue = 1, kValueTag = 1, kSimpleValue = 2, kStatus = 1;
 constexpr int kStatusStart = 1;
+constexpr std::int64_t kMostSeconds = 9'999'999'998;  // of ten digits
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// TensorBoard reads the files of a directory in the order of their names.
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+// The seconds in the name of the newest event file; 0 where there is none.
+std::int64_t newest_in(const std::filesystem::path& directory) {
+  std::int64_t newest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    std::int64_t seconds = 0;
+    if (name.starts_with(kPrefix)) std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), seconds);
+    newest = std::max(newest, std::min(seconds, kMostSeconds));
+  }
+  return newest;
+}
+
+// TensorBoard reads the files of a directory in the order of their names, which begin with the time in seconds: two
+// runs in the same second, or a clock that was set back, must not change it.
 std::filesystem::path path_in(const std::filesystem::path& directory) {
-  static std::atomic<int> made{0};
   char host[256] = "localhost";
   if (::gethostname(host, sizeof host) != 0) std::snprintf(host, sizeof host, "localhost");
   host[sizeof host - 1] = '\0';
   std::filesystem::create_directories(directory);
-  return directory / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<std::int64_t>(wall_time()),
-                                 std::string_view(host), ::getpid(), made++);
+  const std::int64_t seconds = std::max(static_cast<std::int64_t>(wall_time()), newest_in(directory) + 1);
+  return directory / fmt::format("{}{:010}.{}.{}.0", kPrefix, seconds, std::string_view(host), ::getpid());
 }
 
 std::string event_at(std::int64_t step, int field, const ProtoWriter& message) {

@@ -2,8 +2,8 @@
 // Draws a run: `zeepoRun` is what RunHistory::json gives, or null on the live page, which asks for it again and again.
 
 const SVG = "http://www.w3.org/2000/svg";
-const kHeight = 210, kLeft = 68, kRight = 12, kTop = 12, kBottom = 34;
-const kinds = { checkpoint: "checkpoint", fault: "fault", resume: "resume", stop: "stop" };
+const kHeight = 210, kLeft = 68, kRight = 22, kTop = 12, kBottom = 34;
+const kinds = { checkpoint: "--good", fault: "--bad", resume: "--calm", stop: "--bad" };  // marks, and their colors
 
 function element(name, attributes = {}, ...children) {
   const made = name.startsWith("svg:") ? document.createElementNS(SVG, name.slice(4)) : document.createElement(name);
@@ -39,7 +39,14 @@ function seconds(v) {
 const loss = (v) => v === null ? "not a number" : Math.abs(v) < 1e-3 && v !== 0 ? v.toExponential(3) : v.toFixed(4);
 
 // About n round values from low to high; `base` is 10, or 1024 for bytes.
-function ticks(low, high, n, base = 10) {
+function ticks(low, high, n, base = 10, logarithmic = false) {
+  if (logarithmic) {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); ++power)
+      for (const f of high / low > 1000 ? [1] : [1, 2, 5]) found.push(f * 10 ** power);
+    const inside = found.filter((v) => v >= low && v <= high);
+    if (inside.length > 1) return inside;
+  }
   if (!(high > low)) return [low];
   const unit = base === 1024 ? 2 ** (10 * Math.floor(Math.log2(Math.max(high, 1)) / 10)) : 1;
   const rough = (high - low) / n / unit, power = 10 ** Math.floor(Math.log10(rough));
@@ -61,15 +68,16 @@ function usual_most(values) {
   return sorted.length >= 20 && most > 3 * nearly && nearly > 0 ? 1.5 * nearly : most;
 }
 
-// A moving mean over about a fortieth of the run, for values that jump.
+// The mean over a fortieth of the run around each value, for values that jump.
 function smoothed(values) {
-  const keep = 1 - 1 / Math.max(5, values.length / 40);
-  let sum = 0, weight = 0;
-  return values.map((v) => {
-    if (v === null) return null;
-    sum = keep * sum + v;
-    weight = keep * weight + 1;
-    return sum / weight;
+  const reach = Math.max(2, Math.round(values.length / 80)), sums = [0], counts = [0];
+  for (const v of values) {
+    sums.push(sums[sums.length - 1] + (v ?? 0));
+    counts.push(counts[counts.length - 1] + (v === null ? 0 : 1));
+  }
+  return values.map((v, i) => {
+    const before = Math.min(reach, i), after = Math.min(before, values.length - 1 - i);
+    return v === null ? null : (sums[i + after + 1] - sums[i - before]) / (counts[i + after + 1] - counts[i - before]);
   });
 }
 
@@ -107,8 +115,15 @@ class Chart {
   constructor(title, parent, wide) {
     this.legend = element("div", { class: "legend" });
     this.plot = element("div", { class: "plot" });
+    this.logarithmic = false;
+    this.button = element("button", { type: "button", title: "Logarithmic axis", "aria-pressed": "false" }, "log");
+    this.button.addEventListener("click", () => {
+      this.logarithmic = !this.logarithmic;
+      this.button.setAttribute("aria-pressed", String(this.logarithmic));
+      this.draw();
+    });
     this.card = element("article", { class: wide ? "card wide" : "card" },
-      element("div", { class: "head" }, element("h2", {}, title), this.legend), this.plot);
+      element("div", { class: "head" }, element("h2", {}, title), this.legend, this.button), this.plot);
     parent.append(this.card);
     this.plot.addEventListener("pointermove", (event) => this.point_at(event));
     this.plot.addEventListener("pointerleave", () => this.point_at(null));
@@ -132,19 +147,22 @@ class Chart {
       this.svg = null;
       return;
     }
+    this.button.hidden = !spec.may_be_log || !(smallest(all) > 0);
+    const in_log = this.logarithmic && !this.button.hidden, scaled_to = in_log ? Math.log10 : (v) => v;
     let low = spec.from_zero ? 0 : smallest(all), high = spec.from_zero ? largest(all) : usual_most(all);
     if (!(high > low)) [low, high] = spec.from_zero || low === 0 ? [0, high || 1] : [low - Math.abs(low) / 10, low + Math.abs(low) / 10];
     const room = (high - low) * 0.06;
-    if (!spec.from_zero) low = low >= 0 && low - room < 0 ? 0 : low - room;
-    high += room;
+    if (in_log) [low, high] = [low / 1.05, high * 1.05];
+    else [low, high] = [spec.from_zero ? low : low >= 0 && low - room < 0 ? 0 : low - room, high + room];
     const first = run.first[0], last = Math.max(run.last[run.last.length - 1], first);
     const x = (step) => last === first ? (kLeft + width - kRight) / 2 : kLeft + (step - first) / (last - first) * (width - kLeft - kRight);
-    const y = (v) => v === null || v === undefined ? null : kTop + (high - v) / (high - low) * (kHeight - kTop - kBottom);
+    const top = scaled_to(high), span = top - scaled_to(low);
+    const y = (v) => v === null || v === undefined ? null : kTop + (top - scaled_to(v)) / span * (kHeight - kTop - kBottom);
     this.scale = { x, y };
     this.svg = element("svg:svg", { viewBox: `0 0 ${width} ${kHeight}`, height: kHeight, role: "img", "aria-label": spec.title });
     const id = `clip-${spec.title.replace(/\W/g, "-")}`;
-    this.svg.append(element("svg:clipPath", { id }, element("svg:rect", { x: kLeft, y: kTop - 4, width: Math.max(0, width - kLeft - kRight + 4), height: kHeight - kTop - kBottom + 4 })));
-    this.draw_axes(width, low, high, first, last);
+    this.svg.append(element("svg:clipPath", { id }, element("svg:rect", { x: kLeft - 4, y: kTop - 4, width: Math.max(0, width - kLeft - kRight + 8), height: kHeight - kTop - kBottom + 4 })));
+    this.draw_axes(width, ticks(low, high, 4, spec.base, in_log), first, last);
     const inside = element("svg:g", { "clip-path": `url(#${id})` });
     this.svg.append(inside);
     this.draw_series(inside);
@@ -154,8 +172,11 @@ class Chart {
 
   draw_legend() {
     const { lines, dots = [] } = this.spec;
-    const entry = (label, color, shape) => element("span", {}, element("i", { class: shape, style: `background:var(${color})` }), label);
+    const entry = (label, color, shape) => element("span", {}, element("i", { class: shape, style: `background:var(${color});border-color:var(${color})` }), label);
     this.legend.replaceChildren(...lines.map((l) => entry(l.label, l.color, "")), ...dots.filter((d) => d.points.length).map((d) => entry(d.label, d.color, "dot")));
+    if (!this.spec.explain) return;
+    for (const [kind, color] of Object.entries(kinds))
+      if (this.run.marks.some((m) => m.kind === kind)) this.legend.append(entry(kind, color, kind === "checkpoint" ? "triangle" : "dashed"));
   }
 
   values() {
@@ -173,9 +194,9 @@ class Chart {
     });
   }
 
-  draw_axes(width, low, high, first, last) {
+  draw_axes(width, values, first, last) {
     const { x, y } = this.scale, { spec } = this, bottom = kHeight - kBottom;
-    for (const v of ticks(low, high, 4, spec.base)) {
+    for (const v of values) {
       this.svg.append(element("svg:line", { class: "grid", x1: kLeft, x2: width - kRight, y1: y(v), y2: y(v) }),
         element("svg:text", { x: kLeft - 8, y: y(v) + 4, "text-anchor": "end" }, spec.unit(v)));
     }
@@ -277,7 +298,7 @@ class Page {
     const below = (prefix) => Object.keys(run.series).filter((name) => name.startsWith(prefix));
     const used = (name) => known(series(name).mean).some((v) => v > 0);
     const c = this.charts;
-    c.loss.show({ title: "Loss", axis: "loss", unit: count, exact: loss, smooth: true, lines: [line(run.stride > 1 ? "training, mean and range" : "training", "--c0", "loss")],
+    c.loss.show({ title: "Loss", axis: "loss", unit: count, exact: loss, smooth: true, may_be_log: true, explain: true, lines: [line(run.stride > 1 ? "training, mean and range" : "training", "--c0", "loss")],
       dots: [{ label: "evaluation", color: "--c1", points: run.evals }] }, run);
     c.speed.show({ title: "Throughput", axis: "tokens/s", unit: scaled, exact: (v) => `${count(v)} tokens/s`, from_zero: true, smooth: true, lines: [line("tokens/s", "--c2", "tokens_per_second")] }, run);
     const totals = below("memory/").filter((name) => name.endsWith("/total") && used(name)).map((name) => name.split("/")[1]);
@@ -286,7 +307,7 @@ class Page {
       lines: totals.map((tier) => line(tier, tiers[tier] || "--c4", `memory/${tier}/total`)) }, run);
     c.stalls.show({ title: "Stalls", axis: "waiting a step", unit: seconds, from_zero: true, stacked: true, empty: "no step has waited",
       lines: below("stall_seconds/").filter(used).map((name, i) => line(`for ${name.slice(14)}`, colors[(i + 1) % colors.length], name)) }, run);
-    c.norm.show({ title: "Gradient norm", axis: "L2 norm", unit: count, smooth: true, lines: [line("before clipping", "--c3", "grad_norm")] }, run);
+    c.norm.show({ title: "Gradient norm", axis: "L2 norm", unit: count, smooth: true, may_be_log: true, lines: [line("before clipping", "--c3", "grad_norm")] }, run);
     c.rate.show({ title: "Learning rate", axis: "rate", unit: scaled, from_zero: true, lines: [line("learning rate", "--c4", "lr")] }, run);
     c.time.show({ title: "Time of a step", axis: "seconds", unit: seconds, from_zero: true, smooth: true, lines: [line("seconds", "--c0", "seconds")] }, run);
     this.show_tables(run, totals);
@@ -317,7 +338,7 @@ class Page {
     if (run.latest) made.push(tile("loss", loss(latest.loss ?? null), best >= 0 ? `best ${loss(lowest[best])}` : ""));
     if (run.evals.length) {
       const evals = run.evals.filter((e) => e[1] !== null), least = evals.reduce((a, b) => (b[1] < a[1] ? b : a), evals[0]);
-      if (least) made.push(tile("evaluation", loss(evals[evals.length - 1][1]), `best ${loss(least[1])} at step ${whole(least[0])}`));
+      if (least) made.push(tile("evaluation", loss(evals[evals.length - 1][1]), `best ${loss(least[1])} at ${whole(least[0])}`));
     }
     if (rates.length) made.push(tile("tokens/s", scaled(latest.tokens_per_second ?? 0), `median ${scaled(rates[rates.length >> 1])}`));
     if (latest.tflops !== undefined && latest.tflops !== null) made.push(tile("TFLOP/s", String(+latest.tflops.toPrecision(3))));
@@ -338,7 +359,7 @@ class Page {
     }
     if (run.marks.length) {
       const rows = [...run.marks].reverse().slice(0, 100).map((mark) => element("tr", {}, element("td", { class: "number" }, whole(mark.step)),
-        element("td", { class: kinds[mark.kind] || "" }, mark.kind), element("td", { class: "text" }, mark.text)));
+        element("td", { class: mark.kind in kinds ? mark.kind : "" }, mark.kind), element("td", { class: "text" }, mark.text)));
       cards.push(card("Events", element("table", {}, element("tr", {}, element("th", { class: "number" }, "step"), element("th", {}, "event"), element("th", {}, "")), ...rows)));
     }
     tables.replaceChildren(...cards);
