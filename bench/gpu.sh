@@ -41,7 +41,7 @@ pack() {
   mkdir -p "$folder"
   for program in "${programs[@]}"; do
     cp "$root/build/gpu/$program" "$folder/"
-    ldd "$root/build/gpu/$program" | awk '$1 ~ /^lib(hwy|fmt|gtest|benchmark)/ { print $3 }' | while read -r library; do
+    ldd "$root/build/gpu/$program" | awk '$1 ~ /^lib(hwy|fmt|gtest|benchmark|cpp-httplib|ssl|crypto|brotli)/ { print $3 }' | while read -r library; do
       cp -L "$library" "$folder/"
     done
   done

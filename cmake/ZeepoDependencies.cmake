@@ -32,6 +32,13 @@ else()
   set(ZEEPO_URING_FOLDER no_uring)
   set(ZEEPO_URING_LIBRARY "")
 endif()
+# Optional: a build without cpp-httplib has no live page.
+pkg_check_modules(HTTPLIB IMPORTED_TARGET cpp-httplib)
+if(HTTPLIB_FOUND)
+  set(ZEEPO_HTTP_FOLDER httplib)
+else()
+  set(ZEEPO_HTTP_FOLDER no_httplib)
+endif()
 # Optional: a build without CUDA computes on the CPU. What is built here for a GPU runs wherever the CUDA runtime's
 # major version is the same; cudart is linked in, cuBLASLt is found where CUDA is installed or beside the program.
 set(ZEEPO_CUDA AUTO CACHE STRING "Build the CUDA backend: ON, OFF, or AUTO, which is on where there is a CUDA compiler")

@@ -1,7 +1,7 @@
 include(GoogleTest)
 
 # Code that reads what strangers wrote: in a build with fuzz targets, these layers tell the fuzzer where they have been.
-set(ZEEPO_FUZZED_LAYERS base model data chat train)
+set(ZEEPO_FUZZED_LAYERS base model data chat metrics train)
 
 # zeepo_layer(NAME LAYERS below... LIBRARIES libs... BACKENDS folders...): one folder of src/zeepo as one static library.
 #

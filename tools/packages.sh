@@ -3,7 +3,7 @@
 
 build_packages=(g++ cmake ninja-build ccache pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
                 libhwy-dev libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev liburing-dev
-                libopenmpi-dev openmpi-bin)
+                libcpp-httplib-dev libopenmpi-dev openmpi-bin)
 test_packages=("${build_packages[@]}" libgtest-dev clang python3)
 bench_packages=("${build_packages[@]}" libbenchmark-dev libopenblas-dev python3-venv fio)
 lint_packages=("${test_packages[@]}" libbenchmark-dev libopenblas-dev clang-format clang-tidy)

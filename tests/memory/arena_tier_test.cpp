@@ -38,6 +38,21 @@ TEST(ArenaTier, CountsBytesByKind) {
   EXPECT_EQ(tier.peak().total, 0);
 }
 
+TEST(ArenaTier, TellsThePeakSinceItWasAskedLast) {
+  ArenaTier tier("device", 4 * kMiB, ArenaTier::Backing::memory);
+  const Block params = tier.allocate(1000, Kind::params);
+  { const Block grads = tier.allocate(300, Kind::grads); }
+  EXPECT_EQ(tier.take_recent_peak().total, 1300);
+  { const Block working = tier.allocate(70, Kind::working); }
+  const Usage recent = tier.take_recent_peak();
+  EXPECT_EQ(recent.total, 1070);
+  EXPECT_EQ(recent[Kind::params], 1000);
+  EXPECT_EQ(recent[Kind::grads], 0);
+  EXPECT_EQ(recent[Kind::working], 70);
+  EXPECT_EQ(tier.take_recent_peak().total, 1000);  // what is held
+  EXPECT_EQ(tier.peak().total, 1300);
+}
+
 TEST(ArenaTier, AFullTierSaysWhatWasAskedAndWhoHoldsIt) {
   ArenaTier tier("device", 2 * kMiB, ArenaTier::Backing::memory);
   const Block params = tier.allocate(kMiB, Kind::params), optimizer = tier.allocate(kMiB / 2, Kind::optimizer);

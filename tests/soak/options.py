@@ -15,7 +15,8 @@ EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "
              "--offload-param", "--offload-optimizer", "--step-below", "--activation-checkpointing",
              "--offload-activations", "--cache-policy", "--nvme-path", "--prefetch", "--no-tune", "--log", "--trace",
              "--output", "--output-dtype", "--output-retry", "--output-fallback", "--config", "--checkpoint-dir",
-             "--checkpoint-every", "--checkpoint-keep", "--checkpoint-memory"]
+             "--checkpoint-every", "--checkpoint-keep", "--checkpoint-memory", "--tensorboard", "--csv", "--prometheus",
+             "--dashboard"]
 # What is for a GPU, or is drawn by another test.
 LEFT_OUT = ["--help", "--device", "--matmul-dtype", "--resume", "--allow-changes"]
 
@@ -160,6 +161,20 @@ def draw_pace(case):
         options["--checkpoint-every"] = case.one_of(["1", "1", "2", "100"])
         options["--checkpoint-keep"] = case.one_of(["1", "3"])
         options["--checkpoint-memory"] = case.one_of(["1", "1MiB", "1GiB"])
+    return {**options, **draw_metrics(case)}
+
+
+def draw_metrics(case):
+    """Where its events go."""
+    options = {}
+    if case.chance(0.2):
+        options["--tensorboard"] = case.new_directory("events")
+    if case.chance(0.2):
+        options["--csv"] = case.new_directory("table") / "run.csv"
+    if case.chance(0.2):
+        options["--prometheus"] = case.new_directory("prometheus") / "run.prom"
+    if case.chance(0.1):
+        options["--dashboard"] = "0"
     return options
 
 

@@ -49,7 +49,9 @@ class OutputFile {
   const std::filesystem::path& path() const { return path_; }
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  void commit();
+  // Sync::no: a power cut may leave a file without its bytes, where a reader looks again anyway.
+  enum class Sync { no, yes };
+  void commit(Sync sync = Sync::yes);
 
  private:
   void remove_partial() noexcept;

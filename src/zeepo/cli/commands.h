@@ -10,5 +10,6 @@ void add_generate(CLI::App& program);
 void add_tokenize(CLI::App& program);
 void add_inspect(CLI::App& program);
 void add_export(CLI::App& program);
+void add_report(CLI::App& program);
 
 }  // namespace zeepo::cli

@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
   zeepo::cli::add_tokenize(program);
   zeepo::cli::add_inspect(program);
   zeepo::cli::add_export(program);
+  zeepo::cli::add_report(program);
   program.footer("zeepo COMMAND --help tells the options of a command.");
   try {
     program.parse(argc, argv);

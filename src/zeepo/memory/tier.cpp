@@ -66,8 +66,10 @@ Block Tier::lease(std::byte* data, std::size_t offset, std::size_t bytes, Kind k
   const auto i = static_cast<std::size_t>(kind);
   current_.bytes[i] += static_cast<std::int64_t>(bytes);
   current_.total += static_cast<std::int64_t>(bytes);
-  peak_.bytes[i] = std::max(peak_.bytes[i], current_.bytes[i]);
-  peak_.total = std::max(peak_.total, current_.total);
+  for (Usage* peak : {&peak_, &recent_peak_}) {
+    peak->bytes[i] = std::max(peak->bytes[i], current_.bytes[i]);
+    peak->total = std::max(peak->total, current_.total);
+  }
   return Block(*this, data, offset, bytes, kind);
 }
 

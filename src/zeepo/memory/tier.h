@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace zeepo {
 
@@ -72,7 +73,9 @@ class Tier {
   const Usage& current() const { return current_; }
   const Usage& peak() const { return peak_; }  // each kind's own peak; total's is of their sum
   // From here on peak() tells of what comes next.
-  void restart_peak() { peak_ = current_; }
+  void restart_peak() { peak_ = recent_peak_ = current_; }
+  // The peak since the last call; peak() stays as it is.
+  Usage take_recent_peak() { return std::exchange(recent_peak_, current_); }
 
  protected:
   friend class Block;
@@ -83,7 +86,7 @@ class Tier {
   void give_back(const Block& block) noexcept;
 
   std::string name_;
-  Usage current_, peak_;
+  Usage current_, peak_, recent_peak_;
 };
 
 }  // namespace zeepo

@@ -18,6 +18,8 @@ void add_numerics_options(std::vector<TrainOption>& table);
 void add_rank_options(std::vector<TrainOption>& table);
 void add_memory_options(std::vector<TrainOption>& table);
 void add_report_options(std::vector<TrainOption>& table);
+// Events of the run for other tools: option_entries_metrics.cpp.
+void add_metrics_options(std::vector<TrainOption>& table);
 // What is saved of the run: option_entries_checkpoint.cpp.
 void add_checkpoint_options(std::vector<TrainOption>& table);
 // What only DeepSpeed's file can say: option_entries_file.cpp.

@@ -31,6 +31,7 @@ const std::vector<TrainOption>& option_table() {
     add_memory_options(made);
     add_checkpoint_options(made);
     add_report_options(made);
+    add_metrics_options(made);
     add_file_options(made);
     return made;
   }();

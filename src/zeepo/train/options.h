@@ -75,9 +75,15 @@ struct TrainOptions {
     bool allow_changes = false;  // of options that change the result
   } resume;
 
-  std::int64_t print_every = 1;  // steps between progress lines
-  std::string log;               // JSON lines: a path, "-" for stdout, empty for none
-  std::filesystem::path trace;   // what the last steps did when, see trace_file.h; empty: nothing
+  std::int64_t print_every = 1;                        // steps between progress lines
+  std::string log;                                     // JSON lines: a path, "-" for stdout, empty for none
+  std::filesystem::path tensorboard, csv, prometheus;  // the same for other tools; empty: none
+  struct {
+    bool wanted = false;
+    std::string host = "127.0.0.1";
+    int port = 0;               // 0: a free one
+  } dashboard;                  // the live page
+  std::filesystem::path trace;  // what the last steps did when, see trace_file.h; empty: nothing
   std::filesystem::path output;
   std::filesystem::path output_fallback;  // where the model is saved when --output does not take it; empty: nowhere
   double output_retry_seconds = 60;       // to try again at each of them

@@ -1,16 +1,13 @@
 #include "zeepo/train/report.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
-#include "zeepo/base/error.h"
 #include "zeepo/base/say.h"
+#include "zeepo/zero/rank_report.h"
 
 namespace zeepo {
 namespace {
@@ -27,44 +24,7 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
 }
 
-// The opening of a FIFO must not wait for a reader: without one it fails.
-std::FILE* open_log(const std::string& target, EventLog::Mode mode) {
-  const int begin = mode == EventLog::Mode::append ? O_APPEND : O_TRUNC;
-  const int descriptor = ::open(target.c_str(), O_WRONLY | O_CREAT | begin | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-  if (descriptor < 0)
-    throw Error("--log {}: cannot create it: {}", target,
-                errno == ENXIO ? "it is a FIFO or a socket that nobody reads" : std::strerror(errno));
-  const int flags = ::fcntl(descriptor, F_GETFL);
-  std::FILE* file =
-      flags >= 0 && ::fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) == 0 ? ::fdopen(descriptor, "w") : nullptr;
-  if (file != nullptr) return file;
-  const int cause = errno;
-  ::close(descriptor);
-  throw Error("--log {}: cannot create it: {}", target, std::strerror(cause));
-}
-
 }  // namespace
-
-EventLog::EventLog(const std::string& target, Mode mode) : target_(target) {
-  if (target.empty()) return;
-  file_ = target == "-" ? stdout : open_log(target, mode);
-}
-
-EventLog::~EventLog() {
-  if (file_ && file_ != stdout) std::fclose(file_);
-}
-
-void EventLog::write(const nlohmann::ordered_json& event) {
-  if (!file_ || !failure_.empty()) return;
-  const std::string line = event.dump() + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0) return;
-  failure_ = fmt::format("--log {}: cannot write: {}", target_, std::strerror(errno));
-  say("zeepo: warning: {}; the run goes on without it\n", failure_);
-}
-
-void EventLog::check() const {
-  if (!failure_.empty()) throw Error("{}; the log is not complete", failure_);
-}
 
 nlohmann::ordered_json to_json(const StepReport& report) {
   nlohmann::ordered_json event{{"event", "step"},
@@ -81,6 +41,8 @@ nlohmann::ordered_json to_json(const StepReport& report) {
                                  {"host", report.stalls.host},
                                  {"nvme", report.stalls.nvme},
                                  {"step", report.stalls.step}}}};
+  for (const Place place : kPlaces)
+    event["memory"][std::string(name_of(place))] = to_json(report.memory[static_cast<std::size_t>(place)]);
   if (report.loss_tokens) event["loss_tokens"] = *report.loss_tokens;
   if (report.result.loss_scale != 1) {
     event["loss_scale"] = report.result.loss_scale;

@@ -1,37 +1,17 @@
-// What a run tells: JSON lines for programs, lines or one moving line for people.
+// What a run tells of a step: an event for programs, a line or one moving line for people.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "zeepo/memory/tier.h"
 #include "zeepo/zero/engine_options.h"
 
 namespace zeepo {
-
-// Events as JSON lines, each complete in the file before the next step starts.
-//
-// A log that cannot be written (its disk is full) is said once and ends there; the run goes on, and check() tells at
-// its end.
-class EventLog {
- public:
-  enum class Mode { fresh, append };
-  // A path, "-" for stdout, empty for nothing. Throws Error when the file cannot be made, or is a FIFO that nobody
-  // reads.
-  explicit EventLog(const std::string& target, Mode mode = Mode::fresh);
-  ~EventLog();
-  EventLog(const EventLog&) = delete;
-  EventLog& operator=(const EventLog&) = delete;
-  void write(const nlohmann::ordered_json& event);
-  // Throws Error when not all events have been written.
-  void check() const;
-
- private:
-  std::string target_, failure_;
-  std::FILE* file_ = nullptr;
-};
 
 struct StepReport {
   std::int64_t step, tokens;
@@ -39,6 +19,7 @@ struct StepReport {
   double lr, seconds, tokens_per_second, tflops;
   Stalls stalls;                                           // of this rank's compute
   std::optional<std::int64_t> loss_tokens = std::nullopt;  // targets that count, where not all of them do
+  std::array<Usage, kPlaces.size()> memory = {};           // of this rank, the peaks since the step before
 };
 nlohmann::ordered_json to_json(const StepReport& report);
 

@@ -5,6 +5,7 @@
 #include "zeepo/base/say.h"
 #include "zeepo/base/size.h"
 #include "zeepo/base/stop_request.h"
+#include "zeepo/train/run_sinks.h"
 #include "zeepo/train/step_side.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
@@ -13,8 +14,7 @@ namespace zeepo {
 
 RunReport::RunReport(const TrainOptions& options, Communicator& communicator)
     : communicator_(communicator),
-      log_(communicator.rank() == 0 ? options.log : "",
-           options.resume.wanted ? EventLog::Mode::append : EventLog::Mode::fresh),
+      log_(communicator.rank() == 0 ? make_sinks(options) : EventSinks{}),
       print_every_(options.print_every) {}
 
 void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& place) {

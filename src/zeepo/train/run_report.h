@@ -8,6 +8,7 @@
 
 #include "zeepo/binding/model_engine.h"
 #include "zeepo/comm/gpu_place.h"
+#include "zeepo/metrics/event_sinks.h"
 #include "zeepo/train/planning.h"
 #include "zeepo/train/report.h"
 #include "zeepo/train/tuner.h"
@@ -17,7 +18,7 @@ namespace zeepo {
 
 class RunReport {
  public:
-  // Makes the log.
+  // Makes the log, the tables and the page that the options ask for.
   RunReport(const TrainOptions& options, Communicator& communicator);
 
   void plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& place);
@@ -43,7 +44,7 @@ class RunReport {
   void save_failed(std::int64_t step, const std::string& message);
   // A collective. `check` looks at all weights.
   void summary(ModelEngine& engine, Session& session, const StepReport& last, const WeightLook& check);
-  // Throws Error when the log is not complete.
+  // Throws Error when the log, or what else the events go to, is not complete.
   void check_log() const { log_.check(); }
 
  private:
@@ -51,7 +52,7 @@ class RunReport {
   bool speaks() const { return communicator_.rank() == 0; }
 
   Communicator& communicator_;
-  EventLog log_;
+  EventSinks log_;  // on rank 0
   std::int64_t print_every_, steps_ = 0;
   std::optional<Progress> progress_;  // while there are steps
   nlohmann::ordered_json ranks_;      // as collected

@@ -115,8 +115,16 @@ StepReport TrainingRun::step(std::int64_t number) {
   const std::int64_t tokens = plan_.setup.tokens_per_step();
   const double rate = static_cast<double>(tokens) / elapsed.count();
   const double flops_a_token = 6 * static_cast<double>(parameter_count(engine_.units()));
-  return {number, tokens, result, lr, elapsed.count(), rate, flops_a_token * rate / 1e12, engine_.stalls() - stalled,
-          counted};
+  return {number,
+          tokens,
+          result,
+          lr,
+          elapsed.count(),
+          rate,
+          flops_a_token * rate / 1e12,
+          engine_.stalls() - stalled,
+          counted,
+          session_.take_recent_peaks()};
 }
 
 void TrainingRun::stop(const StepReport& last, const Depths& depths, int signal) {

@@ -140,4 +140,9 @@ void Session::restart_peaks() {
   if (lower_->nvme()) lower_->nvme()->restart_peak();
 }
 
+std::array<Usage, kPlaces.size()> Session::take_recent_peaks() {
+  return {memory_->take_recent_peak(), lower_->host().take_recent_peak(),
+          lower_->nvme() ? lower_->nvme()->take_recent_peak() : Usage{}};
+}
+
 }  // namespace zeepo

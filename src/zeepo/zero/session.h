@@ -2,6 +2,7 @@
 // the thread that holds a Session, and must be gone before it is.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -57,6 +58,8 @@ class Session {
   std::size_t high_water(Place place) const;
   std::size_t budget_bytes(Place place) const;
   void restart_peaks();
+  // By place: the peaks since the last call. peak() stays as it is.
+  std::array<Usage, kPlaces.size()> take_recent_peaks();
   // "device memory: params 4.00 KiB; host memory: ...": what is held besides the session's own buffers; empty: nothing.
   std::string held() const;
   // Throws Error naming tier, kind and bytes of what is still held: for when whoever used the session is gone.

@@ -1,0 +1,17 @@
+# zeepo_embed(LAYER name=file...): texts of a layer's folder as functions of its library. `name=page/page.js` makes
+# `std::string_view zeepo::name()`, which a header of the layer declares.
+function(zeepo_embed layer)
+  set(source "// Made by zeepo_embed from the files of src/zeepo/${layer}.\n#include <string_view>\n\nnamespace zeepo {\n")
+  foreach(pair IN LISTS ARGN)
+    string(REGEX MATCH "^([a-z_]+)=(.+)$" matched "${pair}")
+    set(name ${CMAKE_MATCH_1})
+    set(file ${CMAKE_CURRENT_SOURCE_DIR}/${layer}/${CMAKE_MATCH_2})
+    file(READ ${file} text)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    string(APPEND source "\nstd::string_view ${name}();\nstd::string_view ${name}() {\n  return R\"zeepo(${text})zeepo\";\n}\n")
+  endforeach()
+  string(APPEND source "\n}  // namespace zeepo\n")
+  set(made ${CMAKE_CURRENT_BINARY_DIR}/${layer}_texts.cpp)
+  file(CONFIGURE OUTPUT ${made} CONTENT "@source@" @ONLY)
+  target_sources(zeepo_${layer} PRIVATE ${made})
+endfunction()

@@ -1,0 +1,59 @@
+// A small HTTP server beside other work, which it must not disturb.
+//
+// Its threads have a low priority and take no signals. A connection carries one request; what a request may send,
+// how long it may take and how many may wait are bounded, so that slow or hostile clients cost nothing else. A handler
+// runs on one of the server's threads.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace zeepo {
+
+struct HttpRequest {
+  std::string host;                          // of the Host header, without its port
+  std::map<std::string, std::string> query;  // of ?name=value&...
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type, body;
+};
+
+// Whether this build has one.
+bool has_http_server();
+
+class HttpServer {
+ public:
+  struct Options {
+    std::string host = "127.0.0.1";
+    int port = 0;                           // 0: a free one
+    int threads = 2;                        // requests at a time
+    std::size_t waiting = 16;               // connections; more are closed
+    std::size_t request_bytes = 16 * 1024;  // headers and body; a request with more is not answered
+    double seconds = 10;                    // from the connection to the end of the answer
+  };
+  using Handler = std::function<HttpResponse(const HttpRequest&)>;
+
+  // Takes the port. Throws Error when it cannot, naming host, port and cause; also where this build has no server.
+  explicit HttpServer(const Options& options);
+  // Ends what runs; does not wait for clients.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // Before start(). The path is taken as it is.
+  void get(const std::string& path, Handler handler);
+  void start();
+  int port() const;
+  // "http://127.0.0.1:8080".
+  std::string address() const;
+
+ private:
+  class Listener;
+  std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace zeepo
