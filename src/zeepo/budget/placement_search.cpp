@@ -27,13 +27,6 @@ Shares shares_of(int below, int in_files) {
   return {static_cast<double>(below - files) / kAll, static_cast<double>(files) / kAll};
 }
 
-std::string text_of(const Shares& shares) {
-  if (shares.on_device()) return "none";
-  if (shares.nvme <= 0) return shares.host >= 1 ? "host" : fmt::format("host={}", shares.host);
-  if (shares.host <= 0) return shares.nvme >= 1 ? "nvme" : fmt::format("nvme={}", shares.nvme);
-  return fmt::format("host={},nvme={}", shares.host, shares.nvme);
-}
-
 class Ladder {
  public:
   explicit Ladder(const PlacementSearch& search) : search_(search) {}
