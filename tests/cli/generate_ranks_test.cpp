@@ -1,4 +1,4 @@
-// `zeepo generate` started by mpirun: one rank runs. Several are refused: tests/train/mpi.
+// `zeepo generate` started by mpirun as one rank. Several: tests/train/mpi/generate_test.cpp.
 #include <cstdlib>
 
 #include "tests/support/errors.h"

@@ -1,5 +1,5 @@
 // What a rank may use of each tier. No byte of a machine, and none of a disk, is given away twice.
-#include "zeepo/train/budgets.h"
+#include "zeepo/budget/budgets.h"
 
 #include <gtest/gtest.h>
 
@@ -53,11 +53,12 @@ TEST(Budgets, WhatFitsTogetherFitsAndWhatDoesNotIsRefused) {
     const MemoryPlan plan = needing(device * kGiB, host * kGiB);
     EXPECT_TRUE(plan.fits(budgets_of(kRoom, plan))) << device << " " << host;
   }
-  const TrainOptions options;  // nothing given
   const MemoryPlan both = needing(9 * kGiB, 9 * kGiB);
   EXPECT_FALSE(both.fits(budgets_of(kRoom, both)));
-  EXPECT_TRUE(names(error_text([&] { check_fits(both, budgets_of(kRoom, both), options, {}); }), "9.00 GiB",
-                    "host memory", "budget of 7.00 GiB", "device and host share 16.00 GiB"));
+  EXPECT_TRUE(names(error_text([&] {
+                      check_fits(both, budgets_of(kRoom, both), {.command = "train"}, {}, "a step", {"", "", ""});
+                    }),
+                    "9.00 GiB", "host memory", "budget of 7.00 GiB", "device and host share 16.00 GiB"));
 }
 
 TEST(Budgets, AGpuAndItsHostAreTwoMemories) {
@@ -70,8 +71,7 @@ TEST(Budgets, AGpuAndItsHostAreTwoMemories) {
 
 TEST(Budgets, RanksOnAMachineHaveItsPartsAndDirectoriesOfADiskItsRoomOnce) {
   const TestDirectory directory;
-  TrainOptions options;
-  options.choose.optimizer = true;
+  TierOptions options{.command = "train", .fills_files = true};
   for (const char* name : {"a", "b", "c"}) {
     std::filesystem::create_directory(directory.path() / name);
     options.nvme_paths.push_back(directory.path() / name);

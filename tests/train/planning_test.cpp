@@ -79,7 +79,7 @@ TEST_F(Planning, ChangesNothingOfItsSetup) {
   given.device_bytes = 3 * kMiB;
   const RunSetup setup = make_setup(given, {});
   const MemoryPlan before = plan_memory(setup);
-  const std::vector rooms{room_of(given, {}, 1)};
+  const std::vector rooms{room_of(tier_options(given), {}, 1)};
   const RunSetup chosen = choose_placement(setup, rooms);
   const RunPlan plan = plan_run(chosen, rooms);
   EXPECT_NE(flags_of(chosen.arrangement()), flags_of(setup.arrangement()));

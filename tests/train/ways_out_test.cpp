@@ -186,7 +186,7 @@ TEST_F(WaysOutOfAuto, LeaveOutWhatWouldNotFit) {
 
 TEST_F(WaysOutOfAuto, OfferNoMoreThanTheMachineHas) {
   RunSetup setup = make_setup(options(kMiB, 64 * kMiB), {});
-  RankRoom room = room_of(setup.options, {}, 1);
+  RankRoom room = room_of(tier_options(setup.options), {}, 1);
   room.device_bytes = kMiB;
   const auto failed = search_placement(setup, least_to_fill({room}));
   ASSERT_FALSE(failed.fits);

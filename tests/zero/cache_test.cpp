@@ -71,6 +71,33 @@ TEST_F(Caches, TheLastUsedHitInACycleThatFits) {
   }
 }
 
+// What is fetched between two passes counts with the second, and is fetched once.
+TEST_F(Caches, APassRunsAheadOfTheNext) {
+  Session session({.threads = 1, .device_bytes = 16 << 20, .lower = kLower});
+  Even model;
+  EngineOptions options{.use = Use::infer, .prefetch_bytes = 3 * kUnitBytes};
+  options.placement.params.host = 1;
+  ModelEngine engine(model, session.communicator(), options);
+  engine.load(fill_weights);
+  const std::vector<float> x(Even::kWidth, 0.5f);
+  std::vector<std::vector<float>> outputs;
+  const auto pass = [&](Engine::Then then) {
+    const std::int64_t before = engine.moved().in_time.carried.to_device;
+    engine.infer([&] { outputs.push_back(model(Tensor::from<float>(x, {1, Even::kWidth})).to_floats()); }, then);
+    return engine.moved().in_time.carried.to_device - before;
+  };
+  const auto ahead = [&] {
+    return session.lower().carried().to_device - engine.moved().in_time.carried.to_device;
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(pass(Engine::Then::another), Even::kUnits * kUnitBytes);
+    EXPECT_EQ(ahead(), 3 * kUnitBytes) << i;  // the pass has been recorded by then
+  }
+  EXPECT_EQ(pass(Engine::Then::nothing), Even::kUnits * kUnitBytes);
+  EXPECT_EQ(ahead(), 0);
+  EXPECT_EQ(outputs.front(), outputs.back());
+}
+
 TEST_F(Caches, NewWeightsReplaceWhatIsCached) {
   Session session({.threads = 1, .device_bytes = 16 << 20, .lower = kLower});
   Even model;

@@ -81,7 +81,7 @@ void ModelEngine::train_pass(const std::function<Tensor()>& loss, float loss_gra
   end_micro_step();
 }
 
-void ModelEngine::infer(const std::function<void()>& f) {
+void ModelEngine::infer(const std::function<void()>& f, Then then) {
   const TapeScope none(nullptr);
   begin_inference();
   try {
@@ -90,7 +90,7 @@ void ModelEngine::infer(const std::function<void()>& f) {
     abandon_pass();
     throw;
   }
-  end_inference();
+  end_inference(then);
 }
 
 }  // namespace zeepo

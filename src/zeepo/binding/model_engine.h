@@ -33,7 +33,7 @@ class ModelEngine final : public Engine, private VisitHooks, private Leaf::Store
   // When it throws, the step is abandoned: see Engine::abandon_pass.
   void micro_step(const std::function<Tensor()>& loss);
   // Runs f as one pass without a backward pass.
-  void infer(const std::function<void()>& f);
+  void infer(const std::function<void()>& f, Then then = Then::nothing);
 
  private:
   ModelEngine(ModelUnits units, Communicator& communicator, const EngineOptions& options);

@@ -3,12 +3,8 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/say.h"
-#include "zeepo/base/stop_request.h"
 #include "zeepo/cli/commands.h"
-#include "zeepo/cli/usage_fault.h"
-#include "zeepo/comm/carrier.h"
-#include "zeepo/comm/launch.h"
-#include "zeepo/comm/throttled/throttled_communicator.h"
+#include "zeepo/cli/ranks.h"
 #include "zeepo/train/given_options.h"
 #include "zeepo/train/trainer.h"
 
@@ -56,62 +52,6 @@ TrainOptions options_of(const CLI::App& command, const std::filesystem::path& co
   return std::move(given.options);
 }
 
-// Null: not wanted, and GPU memory passes through the host's.
-std::unique_ptr<Communicator> nccl_over(Communicator& ranks, const TrainOptions& options) {
-  if (options.backend != Backend::cuda || !may_use_nccl(ranks, options.comm)) return nullptr;
-  if (options.rank_bytes_per_second > 0) return nullptr;  // what is slowed passes through the host's
-  return make_carrier(ranks, find_gpu(ranks), options.comm, options.timeout_seconds);
-}
-
-// One rank of a job, or all of it. What goes wrong on one rank ends the job on all.
-void train(const TrainOptions& options, const Launch& launch) {
-  const auto ranks = make_communicator(launch);
-  std::unique_ptr<Communicator> nccl;  // its end may wait for the other ranks: they are told of a failure before
-  const auto run = [&] {
-    nccl = nccl_over(*ranks, options);
-    Communicator& communicator = nccl ? *nccl : *ranks;
-    std::optional<ThrottledCommunicator> slow;
-    if (options.rank_bytes_per_second > 0 && ranks->size() > 1)
-      slow.emplace(communicator, options.rank_bytes_per_second);
-    try {
-      Trainer(options, slow ? *slow : communicator).run();
-    } catch (const Stopped&) {  // on all ranks
-      communicator.finish();
-      throw;
-    } catch (const EndedWith&) {  // on all ranks
-      communicator.finish();
-      throw;
-    }
-    communicator.finish();
-  };
-  ranks->set_progress_timeout(options.timeout_seconds);  // for the first contact, too
-  if (ranks->size() == 1) return run();
-  std::string failure;
-  try {
-    share_usage_fault(*ranks, "");  // of another rank, which has not come as far as here
-    run();
-    return;
-  } catch (const CLI::RuntimeError&) {
-    throw;
-  } catch (const Stopped&) {
-    throw;
-  } catch (const EndedWith&) {
-    throw;
-  } catch (const UsageError& error) {
-    failure = error.what();
-  } catch (const std::exception& error) {
-    ranks->abort_job(error.what());
-  }
-  // Trainer's first look at the model has found it, as a rule on all ranks alike. If not, the others are elsewhere.
-  try {
-    share_usage_fault(*ranks, failure);
-  } catch (const CLI::RuntimeError&) {
-    throw;
-  } catch (const std::exception&) {
-    ranks->abort_job(failure);
-  }
-}
-
 }  // namespace
 
 void add_train(CLI::App& program) {
@@ -125,7 +65,9 @@ void add_train(CLI::App& program) {
       "          mpirun -n 4 zeepo train --stage 3 --model llama --data tokens.bin --steps 100");
   command->callback([command, config] {
     const Launch launch = detect_launch();
-    train(options_of(*command, *config, launch), launch);
+    const TrainOptions options = options_of(*command, *config, launch);
+    run_as_ranks(launch, {options.backend, options.comm, options.timeout_seconds, options.rank_bytes_per_second},
+                 [&](Communicator& communicator) { Trainer(options, communicator).run(); });
   });
 }
 

@@ -29,28 +29,48 @@ void check_prompt(const ModelConfig& config, std::span<const std::int32_t> promp
                 prompt.size(), new_tokens, config.max_positions);
 }
 
+const PassReport& Generation::median_pass() const {
+  if (decode.empty()) return prefill;
+  std::vector<const PassReport*> passes;
+  for (const PassReport& pass : decode) passes.push_back(&pass);
+  const auto middle = passes.begin() + static_cast<std::ptrdiff_t>(passes.size() / 2);
+  std::ranges::nth_element(passes, middle, {}, &PassReport::seconds);
+  return **middle;
+}
+
 Generation generate(ModelEngine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
                     const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model.config(), prompt, options.max_new_tokens);
   const bool dry = Device::current().compute.dry();
   KvCache cache(model.config(), 1, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens, dtype);
   Generation result;
-  auto start = std::chrono::steady_clock::now();
   Tensor input = row(prompt);
-  for (std::int64_t i = 0; i < options.max_new_tokens; ++i) {
+  const auto pass = [&](Engine::Then then) {
+    const auto start = std::chrono::steady_clock::now();
+    const Stalls stalled = engine.stalls();
+    const MovedBytes before = engine.moved().in_time;
     std::vector<float> logits;
-    engine.infer([&] { logits = model.logits(input, &cache, LanguageModel::Positions::last).to_floats(); });
+    engine.infer([&] { logits = model.logits(input, &cache, LanguageModel::Positions::last).to_floats(); }, then);
+    const PassReport report{seconds_since(start), engine.stalls() - stalled, engine.moved().in_time - before};
+    if (result.ids.empty())
+      result.prefill = report;
+    else
+      result.decode.push_back(report);
+    return logits;
+  };
+  // Of a dry run the first pass is recorded, the second runs ahead of the third, and the later ones are alike.
+  const std::int64_t most = dry ? std::min<std::int64_t>(3, options.max_new_tokens) : options.max_new_tokens;
+  auto first = std::chrono::steady_clock::now();
+  for (std::int64_t i = 0; i < most; ++i) {
+    const auto logits = pass(i + 1 < most ? Engine::Then::another : Engine::Then::nothing);
     const std::int32_t token = dry ? 0 : choose_token(logits, options.sampling, static_cast<std::uint64_t>(i));
-    if (i == 0) {
-      result.seconds_prefill = seconds_since(start);
-      start = std::chrono::steady_clock::now();
-    }
+    if (i == 0) first = std::chrono::steady_clock::now();
     result.ids.push_back(token);
     on_token(token);
-    if (std::ranges::find(options.stop, token) != options.stop.end()) break;
+    if (!dry && std::ranges::find(options.stop, token) != options.stop.end()) break;
     input = row({&token, 1});
   }
-  result.seconds_decode = seconds_since(start);
+  result.seconds_decode = seconds_since(first);
   return result;
 }
 

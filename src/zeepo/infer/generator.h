@@ -17,9 +17,22 @@ struct GenerateOptions {
   std::vector<std::int32_t> stop;  // tokens that end the text; the one met is the last of the result
 };
 
+// Of one pass through the model. The bytes are those of every weight that the pass used, whenever they were moved.
+struct PassReport {
+  double seconds = 0;
+  Stalls stalls = {};
+  MovedBytes moved = {};
+};
+
 struct Generation {
   std::vector<std::int32_t> ids;  // new tokens
-  double seconds_prefill = 0, seconds_decode = 0;
+  PassReport prefill;
+  std::vector<PassReport> decode;  // a pass for each token but the first
+  double seconds_decode = 0;       // from the first token to the last
+
+  // The decoding pass in the middle, by its seconds; the prompt's where there is no other.
+  const PassReport& median_pass() const;
+  const PassReport& last_pass() const { return decode.empty() ? prefill : decode.back(); }
 };
 
 // `engine` is the model's, and its device is in scope. `on_token` sees each new token at once. Throws Error for an

@@ -7,10 +7,6 @@
 
 namespace zeepo {
 
-bool MemoryPlan::fits(const PlaceBytes& budgets) const {
-  return std::ranges::equal(bytes, budgets, [](std::int64_t needed, std::int64_t there) { return needed <= there; });
-}
-
 MemoryPlan plan_memory(const RunSetup& setup) {
   AbsentRanks ranks(setup.ranks);
   Session session = Session::dry(ranks, lower_options(setup.options), setup.options.backend);
@@ -38,13 +34,7 @@ MemoryPlan plan_memory(const RunSetup& setup) {
     }
     engine.settled_io().take_room_to_read();  // weights on their way out must fit too
   }
-  MemoryPlan plan{};
-  for (const Place place : kPlaces) {
-    const auto i = static_cast<std::size_t>(place);
-    plan.peak[i] = session.peak(place);
-    plan.bytes[i] = static_cast<std::int64_t>(session.high_water(place));
-  }
-  return plan;
+  return used_by(session);
 }
 
 }  // namespace zeepo

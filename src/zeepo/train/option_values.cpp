@@ -155,15 +155,6 @@ Shares parse_shares(const std::string& option, const std::string& text) {
   return given;
 }
 
-std::string text_of(const Shares& shares) {
-  if (shares == Shares{}) return "none";
-  if (shares == Shares::all_in(Place::host)) return "host";
-  if (shares == Shares::all_in(Place::nvme)) return "nvme";
-  if (shares.nvme == 0) return fmt::format("host={}", shares.host);
-  if (shares.host == 0) return fmt::format("nvme={}", shares.nvme);
-  return fmt::format("host={},nvme={}", shares.host, shares.nvme);
-}
-
 std::optional<double> parse_host_share(const std::string& option, const std::string& text) {
   if (text == "auto") return std::nullopt;
   if (text == "host") return 1.0;

@@ -78,7 +78,6 @@ std::string text_of(const SimulatedLinks& links);
 // "none", "host" or "nvme"; shares also as "host=0.5,nvme=0.3", the rest staying on the device.
 const Choices<Place>& place_choices();
 Shares parse_shares(const std::string& option, const std::string& text);
-std::string text_of(const Shares& shares);
 
 // "auto" (nothing), "host" (1), "device" (0), or a share from 0 to 1.
 std::optional<double> parse_host_share(const std::string& option, const std::string& text);

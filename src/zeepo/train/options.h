@@ -12,7 +12,7 @@
 #include "zeepo/memory/lower_tiers.h"
 #include "zeepo/ops/linear.h"
 #include "zeepo/optim/schedule.h"
-#include "zeepo/train/placement_search.h"
+#include "zeepo/budget/placement_search.h"
 #include "zeepo/zero/engine_options.h"
 
 namespace zeepo {

@@ -84,6 +84,16 @@ PlacementSearch::Result search_placement(const RunSetup& setup, const PlaceBytes
   return search.run();
 }
 
+void check_fits(const RunPlan& plan, const GpuPlace& place) {
+  constexpr AdviceOfTiers kAdvice{
+      "lower --micro-batch or --seq-len, try --activation-checkpointing or --tile-linear, or move states away with "
+      "--placement auto, --offload-optimizer, --offload-param or --offload-activations",
+      "move states on to files with --placement auto, --offload-optimizer nvme, --offload-param nvme or "
+      "--offload-activations nvme, or raise --memory host=",
+      "give --nvme-path a larger disk, or raise --memory nvme="};
+  check_fits(plan.memory, plan.budgets, tier_options(plan.setup.options), place, "a step", kAdvice);
+}
+
 RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
   if (!setup.options.choose.any()) return setup;
   const PlacementSearch::Result result = search_placement(setup, least_to_fill(rooms));

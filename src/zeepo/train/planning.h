@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "zeepo/train/budgets.h"
+#include "zeepo/budget/budgets.h"
 #include "zeepo/train/memory_plan.h"
 #include "zeepo/train/run_setup.h"
 #include "zeepo/train/step_probe.h"
@@ -36,6 +36,9 @@ RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>&
 // The plan of the setup's rank, with its placement. It need not fit: see check_fits. Without `measure` the host's part
 // of the step has buffers, and one level.
 RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure = {});
+
+// Throws Error where the plan does not fit.
+void check_fits(const RunPlan& plan, const GpuPlace& place);
 
 // What --placement auto finds within the budgets.
 PlacementSearch::Result search_placement(const RunSetup& setup, const PlaceBytes& budgets);

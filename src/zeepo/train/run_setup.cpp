@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "zeepo/base/error.h"
+#include "zeepo/budget/memory_plan.h"
 #include "zeepo/nn/layers.h"
 
 namespace zeepo {
@@ -22,13 +23,6 @@ std::shared_ptr<LanguageModel> model_for(const ModelConfig& config, const TrainO
   tile_linears(*model, options.linear_tiles);
   set_products(*model, options.products);
   return model;
-}
-
-// With little host memory buffers are small: all of them together take at most a quarter of the budget each way.
-constexpr std::int64_t kStagingBytes = 4 << 20, kBuffers = 4;
-std::int64_t staging_bytes(std::int64_t host_bytes) {
-  if (host_bytes <= 0) return kStagingBytes;
-  return std::clamp<std::int64_t>(host_bytes / 4 / kBuffers, SwapFile::kPageBytes, kStagingBytes);
 }
 
 // `asked` at most, where it is given, in whole multiples of what a piece may be.
@@ -135,6 +129,16 @@ LowerTiers::Options lower_options(const TrainOptions& options) {
                             .io = options.io};
   if (options.placement.in_files()) lower.nvme_paths = options.nvme_paths;
   return lower;
+}
+
+TierOptions tier_options(const TrainOptions& options) {
+  return {.command = "train",
+          .backend = options.backend,
+          .device_bytes = options.device_bytes,
+          .host_bytes = options.host_bytes,
+          .nvme_bytes = options.nvme_bytes,
+          .nvme_paths = options.nvme_paths,
+          .fills_files = options.choose.any()};
 }
 
 StepWork step_work(const TrainOptions& options) {

@@ -6,8 +6,9 @@
 
 #include <memory>
 
+#include "zeepo/budget/absent_ranks.h"
+#include "zeepo/budget/budgets.h"
 #include "zeepo/model/language_model.h"
-#include "zeepo/train/absent_ranks.h"
 #include "zeepo/train/options.h"
 #include "zeepo/train/step_probe.h"
 #include "zeepo/train/tuner.h"
@@ -37,6 +38,7 @@ RunSetup make_setup(TrainOptions options, const RankShape& ranks);
 
 EngineOptions engine_options(const RunSetup& setup);
 LowerTiers::Options lower_options(const TrainOptions& options);
+TierOptions tier_options(const TrainOptions& options);
 
 // What the optimizer's step of state below the device moves.
 StepWork step_work(const TrainOptions& options);

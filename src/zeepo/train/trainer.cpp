@@ -72,14 +72,14 @@ void Trainer::run() {
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
   const GpuPlace place = options_.backend == Backend::cuda ? find_gpu(communicator_) : GpuPlace{};
-  const auto rooms = gather_rooms(communicator_, room_of(options_, place, communicator_.local_size()));
+  const auto rooms = gather_rooms(communicator_, room_of(tier_options(options_), place, communicator_.local_size()));
   const RunSetup chosen = give_snapshots_room(choose_placement(setup_, rooms), rooms);
   if (options_.choose.any()) check_agreement(communicator_, {{"the placement chosen", flags_of(chosen.arrangement())}});
   const RunPlan plan =
       plan_run(chosen, rooms, [&](const RunSetup& planned) { return measure_steps(planned, place, communicator_); });
   TokenBatches batches(*data_, plan.setup);
   report.plan(plan, batches.samples(), place);
-  check_fits(plan.memory, plan.budgets, plan.setup.options, place);
+  check_fits(plan, place);
   std::optional<TraceFile> traced;
   if (!options_.trace.empty()) traced.emplace(options_.trace, communicator_);
   Timeline* timeline = traced ? &traced->timeline() : nullptr;

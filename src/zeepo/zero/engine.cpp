@@ -162,9 +162,12 @@ void Engine::begin_inference() {
   hold(weights_.begin_pass(pass_.kind));
 }
 
-void Engine::end_inference() {
+void Engine::end_inference(Then then) {
   weights_.end_pass();
-  weights_.release_all();
+  if (then == Then::another)
+    weights_.run_ahead(pass_.kind);
+  else
+    weights_.release_all();
 }
 
 // Some units may have added this micro-step's gradients to the step's sum and others not: the sum is of no use, and the

@@ -66,7 +66,9 @@ class Engine {
   void end_micro_step();
   // Or a pass without a backward pass.
   void begin_inference();
-  void end_inference();
+  // another: a pass like this one follows, and what it wants first is on its way when this returns.
+  enum class Then : bool { nothing, another };
+  void end_inference(Then then = Then::nothing);
   // After a pass that threw, on every rank at the same place. A step's earlier micro-steps are dropped with one of its
   // micro-steps, and the next one is the first of a new step. With steps in the backward pass, what has been stepped
   // until then stays so.

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "zeepo/memory/tier.h"
 
@@ -18,6 +19,9 @@ struct Shares {
   double of(Place place) const { return place == Place::host ? host : place == Place::nvme ? nvme : 1 - host - nvme; }
   friend bool operator==(const Shares&, const Shares&) = default;
 };
+
+// "none", "host", "nvme=0.3", "host=0.5,nvme=0.3": as options give them.
+std::string text_of(const Shares& shares);
 
 // What of the parameters below the device is there without being fetched: always the same units, those that the shares
 // leave on the device; or, in as much memory, those that were used last. For passes in a cycle that is larger than this

@@ -47,6 +47,14 @@ std::vector<bool> WeightStream::wanted_first() {
   return wanted;
 }
 
+void WeightStream::run_ahead(PassKind kind) {
+  release_all();  // what lives below the device is fetched in every pass
+  for (const std::size_t u : planner_.begin(static_cast<int>(kind)).ahead) {
+    uncache(u);
+    fetch_early(u);
+  }
+}
+
 void WeightStream::release_all_but(const std::vector<std::size_t>& wanted) {
   std::vector<bool> stays(units_.size());
   for (const std::size_t u : wanted) {

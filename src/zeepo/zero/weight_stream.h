@@ -30,6 +30,9 @@ class WeightStream {
   PassPlanner::Wanted begin_pass(PassKind kind);
   PassPlanner::Wanted visit(const Visit& visit);
   void end_pass() { planner_.end(); }
+  // Between two passes of this kind: nothing of the first stays but what is cached, and what the second wants first is
+  // fetched now, and counts with it.
+  void run_ahead(PassKind kind);
   // Nothing is wanted any more.
   void release_all() { release_all_but({}); }
   void fetch(std::size_t unit);

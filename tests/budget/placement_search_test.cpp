@@ -1,4 +1,4 @@
-#include "zeepo/train/placement_search.h"
+#include "zeepo/budget/placement_search.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,25 @@
 // How many bytes of each tier a rank may use: what the options say, else what the machine has.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "zeepo/budget/memory_plan.h"
 #include "zeepo/comm/gpu_place.h"
-#include "zeepo/train/memory_plan.h"
 
 namespace zeepo {
+
+// What is asked of the tiers.
+struct TierOptions {
+  std::string command;  // that errors name
+  Backend backend = Backend::cpu;
+  std::int64_t device_bytes = 0, host_bytes = 0, nvme_bytes = 0;  // --memory; 0: not given
+  std::vector<std::filesystem::path> nvme_paths = {};
+  bool fills_files = false;  // with --placement auto: what is free must be known
+};
 
 // A rank's share of its machine. Numbers only, so that planning asks the machine once, and ranks can tell each other.
 struct RankRoom {
@@ -24,7 +35,7 @@ struct RankRoom {
 };
 
 // Throws Error for a --nvme-path whose free bytes cannot be told and must be known.
-RankRoom room_of(const TrainOptions& options, const GpuPlace& place, int ranks_on_node);
+RankRoom room_of(const TierOptions& options, const GpuPlace& place, int ranks_on_node);
 // Every rank's, in rank order. A collective.
 std::vector<RankRoom> gather_rooms(Communicator& communicator, const RankRoom& own);
 
@@ -37,7 +48,9 @@ PlaceBytes budgets_to_fill(const RankRoom& room);
 PlaceBytes least_budgets(const std::vector<RankRoom>& rooms, const MemoryPlan& plan);
 PlaceBytes least_to_fill(const std::vector<RankRoom>& rooms);
 
-// Throws Error naming need, budget and ways out for the first tier that is too small.
-void check_fits(const MemoryPlan& plan, const PlaceBytes& budgets, const TrainOptions& options, const GpuPlace& place);
+// Throws Error naming need, budget and way out for the first tier that is too small. `work` is what needs it: "a step".
+using AdviceOfTiers = std::array<const char*, kPlaces.size()>;
+void check_fits(const MemoryPlan& plan, const PlaceBytes& budgets, const TierOptions& options, const GpuPlace& place,
+                const char* work, const AdviceOfTiers& advice);
 
 }  // namespace zeepo

@@ -1,4 +1,4 @@
-#include "zeepo/train/absent_ranks.h"
+#include "zeepo/budget/absent_ranks.h"
 
 #include "zeepo/base/error.h"
 

@@ -1,4 +1,4 @@
-#include "zeepo/train/budgets.h"
+#include "zeepo/budget/budgets.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -14,14 +14,16 @@ namespace zeepo {
 namespace {
 
 // Of one rank, in all directories together.
-std::int64_t free_in_files(const TrainOptions& options, int ranks_on_node) {
+std::int64_t free_in_files(const TierOptions& options, int ranks_on_node) {
   if (options.nvme_paths.empty()) return 0;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const auto& path : options.nvme_paths) {
     std::error_code code;
     const auto space = std::filesystem::space(path, code);
     if (code && options.nvme_bytes > 0) return options.nvme_bytes;  // what opens the files will say what is wrong
-    if (code) throw Error("train: --nvme-path {}: cannot tell how much is free: {}", path.string(), code.message());
+    if (code)
+      throw Error("{}: --nvme-path {}: cannot tell how much is free: {}", options.command, path.string(),
+                  code.message());
     least = std::min(least, static_cast<std::int64_t>(space.available));
   }
   // Striped evenly; directories of one file system share its room.
@@ -30,7 +32,7 @@ std::int64_t free_in_files(const TrainOptions& options, int ranks_on_node) {
 }
 
 // Of a GPU that other ranks may share: what was free before any rank took some.
-std::int64_t device_bytes(const TrainOptions& options, const GpuPlace& place, int ranks_on_node) {
+std::int64_t device_bytes(const TierOptions& options, const GpuPlace& place, int ranks_on_node) {
   if (options.backend == Backend::cuda) return gpu_budget(place.free_bytes);
   return device_budget(options.backend, place.gpu, 0, ranks_on_node);
 }
@@ -47,7 +49,7 @@ PlaceBytes least_of(const std::vector<RankRoom>& rooms, const Budgets& budgets) 
 }
 
 // Where the budget is what was free of a GPU, others may hold the rest.
-std::string what_is_free(const TrainOptions& options, const GpuPlace& place, Place tier) {
+std::string what_is_free(const TierOptions& options, const GpuPlace& place, Place tier) {
   if (tier != Place::device || options.backend != Backend::cuda || options.device_bytes > 0) return {};
   return fmt::format(" ({} of GPU {}'s {} were free{}; nvidia-smi shows what else runs on it)",
                      format_size(static_cast<std::int64_t>(place.free_bytes) * place.ranks), place.gpu,
@@ -56,7 +58,7 @@ std::string what_is_free(const TrainOptions& options, const GpuPlace& place, Pla
 }
 
 // Where the device's memory is the host's, and one of both has what the other leaves.
-std::string what_is_shared(const TrainOptions& options, const PlaceBytes& budgets, Place tier) {
+std::string what_is_shared(const TierOptions& options, const PlaceBytes& budgets, Place tier) {
   const bool both_given = options.device_bytes > 0 && options.host_bytes > 0;
   if (options.backend != Backend::cpu || tier == Place::nvme || both_given) return {};
   return fmt::format(" (on the CPU device and host share {})", format_size(budgets[0] + budgets[1]));
@@ -64,11 +66,11 @@ std::string what_is_shared(const TrainOptions& options, const PlaceBytes& budget
 
 }  // namespace
 
-RankRoom room_of(const TrainOptions& options, const GpuPlace& place, int ranks_on_node) {
+RankRoom room_of(const TierOptions& options, const GpuPlace& place, int ranks_on_node) {
   return {.device_bytes = device_bytes(options, place, ranks_on_node),
           .host_bytes = usable_memory_bytes() / ranks_on_node,
           .free_host_bytes = free_memory_bytes() / ranks_on_node,
-          .free_nvme_bytes = options.choose.any() ? free_in_files(options, ranks_on_node) : 0,
+          .free_nvme_bytes = options.fills_files ? free_in_files(options, ranks_on_node) : 0,
           .device_option = options.device_bytes,
           .host_option = options.host_bytes,
           .nvme_option = options.nvme_bytes,
@@ -121,20 +123,15 @@ PlaceBytes least_budgets(const std::vector<RankRoom>& rooms, const MemoryPlan& p
 
 PlaceBytes least_to_fill(const std::vector<RankRoom>& rooms) { return least_of(rooms, budgets_to_fill); }
 
-void check_fits(const MemoryPlan& plan, const PlaceBytes& budgets, const TrainOptions& options, const GpuPlace& place) {
-  constexpr std::array kWaysOut{
-      "lower --micro-batch or --seq-len, try --activation-checkpointing or --tile-linear, or move states away with "
-      "--placement auto, --offload-optimizer, --offload-param or --offload-activations",
-      "move states on to files with --placement auto, --offload-optimizer nvme, --offload-param nvme or "
-      "--offload-activations nvme, or raise --memory host=",
-      "give --nvme-path a larger disk, or raise --memory nvme="};
+void check_fits(const MemoryPlan& plan, const PlaceBytes& budgets, const TierOptions& options, const GpuPlace& place,
+                const char* work, const AdviceOfTiers& advice) {
   for (const Place tier : kPlaces) {
     const auto i = static_cast<std::size_t>(tier);
     if (plan.bytes[i] <= budgets[i]) continue;
-    throw Error("train: a step needs {} of {} memory ({}), {} more than the budget of {}{}; {}",
+    throw Error("{}: {} needs {} of {} memory ({}), {} more than the budget of {}{}; {}", options.command, work,
                 format_size(plan.bytes[i]), name_of(tier), describe(plan.peak[i]),
                 format_size(plan.bytes[i] - budgets[i]), format_size(budgets[i]),
-                what_is_free(options, place, tier) + what_is_shared(options, budgets, tier), kWaysOut[i]);
+                what_is_free(options, place, tier) + what_is_shared(options, budgets, tier), advice[i]);
   }
 }
 

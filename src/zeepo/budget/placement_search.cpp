@@ -1,4 +1,4 @@
-#include "zeepo/train/placement_search.h"
+#include "zeepo/budget/placement_search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,13 +25,6 @@ struct InFiles {
 Shares shares_of(int below, int in_files) {
   const int files = std::min(in_files, below);
   return {static_cast<double>(below - files) / kAll, static_cast<double>(files) / kAll};
-}
-
-std::string text_of(const Shares& shares) {
-  if (shares.on_device()) return "none";
-  if (shares.nvme <= 0) return shares.host >= 1 ? "host" : fmt::format("host={}", shares.host);
-  if (shares.host <= 0) return shares.nvme >= 1 ? "nvme" : fmt::format("nvme={}", shares.nvme);
-  return fmt::format("host={},nvme={}", shares.host, shares.nvme);
 }
 
 class Ladder {

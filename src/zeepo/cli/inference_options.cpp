@@ -1,0 +1,83 @@
+#include "zeepo/cli/inference_options.h"
+
+#include "zeepo/base/error.h"
+#include "zeepo/train/option_values.h"
+
+namespace zeepo::cli {
+
+InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
+  constexpr const char* kMemory = "Memory";
+  command.add_option("--model", plain_.model, "A Hugging Face directory: config.json, safetensors, tokenizer.json")
+      ->required();
+  command.add_option("--dtype", dtype_, "fp32, bf16 or fp16 [bf16 on a GPU, else fp32]");
+  command.add_option("--device", device_, "cpu or cuda [cuda where there is a GPU]");
+  command.add_option("--threads", plain_.threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::Range(1, kMaxThreads));
+  command.add_flag("--batch-invariant", plain_.batch_invariant,
+                   "On a GPU, logits that do not depend on how a prompt is cut or batched, as on a CPU always: slower");
+  command.add_option("--timeout", timeout_seconds_, "Seconds that a rank may wait for another [no limit]")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--memory", memory_, "Budgets, as device=4GiB,host=16GiB,nvme=100GB [what the machine has]")
+      ->group(kMemory);
+  command
+      .add_option("--placement", placement_,
+                  "auto: as many weights on the device as fit in --memory, the others below it; given: as the options "
+                  "say")
+      ->capture_default_str()
+      ->group(kMemory);
+  command
+      .add_option("--offload-param", params_,
+                  "Where weights live between uses: none, host, nvme, or shares of them as host=0.5,nvme=0.3 [none]")
+      ->group(kMemory);
+  command.add_option("--nvme-path", nvme_paths_, "Directories on fast disks, with commas between; used together")
+      ->group(kMemory);
+  command.add_option("--prefetch", prefetch_, "Weights on their way ahead of their use, at most; 0: none [256MiB]")
+      ->group(kMemory);
+  command
+      .add_option("--cache-policy", cache_,
+                  "Which weights are on the device where --offload-param leaves a share there: fixed, always the same; "
+                  "lru, those used last")
+      ->capture_default_str()
+      ->group(kMemory);
+  command.add_option("--blocks-per-unit", plain_.blocks_per_unit, "Blocks of the model that are fetched together")
+      ->capture_default_str()
+      ->group(kMemory);
+  command.add_option("--simulate-link", links_, "Slow links, as ranks=1GB/s,host-device=8GB/s,nvme=500MB/s")
+      ->group(kMemory);
+}
+
+InferenceOptions InferenceArguments::options() const {
+  const auto label = [&](const char* name) { return fmt::format("{}: {}", command_.get_name(), name); };
+  InferenceOptions options = plain_;
+  options.command = command_.get_name();
+  options.backend = device_.empty() ? default_backend() : parse_choice(label("--device"), device_, device_choices());
+  check_device(label("--device"), options.backend);
+  options.dtype = dtype_.empty() ? default_dtype(options.backend) : parse_dtype_option(label("--dtype"), dtype_);
+  if (!memory_.empty()) {
+    const Budgets budgets = parse_budgets(label("--memory"), memory_);
+    options.device_bytes = budgets.device;
+    options.host_bytes = budgets.host;
+    options.nvme_bytes = budgets.nvme;
+  }
+  if (!params_.empty()) options.params = parse_shares(label("--offload-param"), params_);
+  if (!nvme_paths_.empty()) options.nvme_paths = parse_paths(label("--nvme-path"), nvme_paths_);
+  if (!prefetch_.empty()) options.prefetch_bytes = parse_size_option(label("--prefetch"), prefetch_);
+  options.cache = parse_choice<CachePolicy>(label("--cache-policy"), cache_,
+                                            {{"fixed", CachePolicy::fixed}, {"lru", CachePolicy::lru}});
+  const bool choose = parse_choice<bool>(label("--placement"), placement_, {{"given", false}, {"auto", true}});
+  options.choose = {.params = choose && params_.empty(), .prefetch = choose && prefetch_.empty()};
+  if (!links_.empty()) {
+    const SimulatedLinks links = parse_links(label("--simulate-link"), links_);
+    options.link_bytes_per_second = links.host_device;
+    options.nvme_bytes_per_second = links.nvme;
+  }
+  check(options);
+  return options;
+}
+
+RankOptions InferenceArguments::ranks() const {
+  RankOptions ranks{.backend = options().backend, .timeout_seconds = timeout_seconds_};
+  if (!links_.empty()) ranks.bytes_per_second = parse_links("--simulate-link", links_).ranks;
+  return ranks;
+}
+
+}  // namespace zeepo::cli

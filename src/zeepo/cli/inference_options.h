@@ -1,0 +1,28 @@
+// The options that commands share which run a model without training it: the model, the device, where weights live.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "zeepo/cli/ranks.h"
+#include "zeepo/infer/inference.h"
+
+namespace zeepo::cli {
+
+class InferenceArguments {
+ public:
+  // Adds the options to the command, whose name errors begin with.
+  explicit InferenceArguments(CLI::App& command);
+
+  // As they were given. Throws UsageError.
+  InferenceOptions options() const;
+  RankOptions ranks() const;
+
+ private:
+  const CLI::App& command_;
+  InferenceOptions plain_;  // those that need no reading
+  std::string dtype_, device_, memory_, params_, prefetch_, placement_ = "given", cache_ = "fixed", nvme_paths_, links_;
+  double timeout_seconds_ = 0;
+};
+
+}  // namespace zeepo::cli

@@ -1,0 +1,195 @@
+#include "zeepo/infer/inference.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/size.h"
+#include "zeepo/model/initial_weights.h"
+#include "zeepo/model/weight_files.h"
+#include "zeepo/zero/agreement.h"
+
+namespace zeepo {
+namespace {
+
+constexpr int kSharded = 3;  // the stage with the parameters over the ranks
+
+EngineOptions engine_options(const InferenceOptions& options, const RankShape& ranks) {
+  EngineOptions engine{.use = Use::infer, .dtype = options.dtype, .stage = ranks.ranks > 1 ? kSharded : 0};
+  engine.prefetch_bytes = options.prefetch_bytes;
+  engine.blocks_per_unit = options.blocks_per_unit;
+  engine.placement.params = options.params;
+  engine.placement.cache = options.cache;
+  return engine;
+}
+
+LowerTiers::Options lower_options(const InferenceOptions& options) {
+  return {.host_bytes = options.host_bytes,
+          .nvme_paths = options.params.in_files() ? options.nvme_paths : std::vector<std::filesystem::path>{},
+          .nvme_bytes = 0,
+          .staging_bytes = staging_bytes(options.host_bytes),
+          .link_bytes_per_second = options.link_bytes_per_second,
+          .nvme_bytes_per_second = options.nvme_bytes_per_second};
+}
+
+TierOptions tier_options(const InferenceOptions& options) {
+  return {.command = options.command,
+          .backend = options.backend,
+          .device_bytes = options.device_bytes,
+          .host_bytes = options.host_bytes,
+          .nvme_bytes = options.nvme_bytes,
+          .nvme_paths = options.nvme_paths,
+          .fills_files = options.choose.params};
+}
+
+Arrangement arrangement_of(const InferenceOptions& options) {
+  Arrangement arrangement;
+  arrangement.placement.params = options.params;
+  arrangement.placement.cache = options.cache;
+  arrangement.activation_checkpointing = true;  // nothing is kept for a backward pass: no choice is left
+  arrangement.prefetch_bytes = options.prefetch_bytes;
+  return arrangement;
+}
+
+InferenceOptions with(InferenceOptions options, const Arrangement& arrangement) {
+  options.params = arrangement.placement.params;
+  options.prefetch_bytes = arrangement.prefetch_bytes;
+  return options;
+}
+
+// Plans one model for one rank; what is tried is a changed copy of the options.
+class Planner {
+ public:
+  Planner(const ModelConfig& config, const RankShape& ranks, const std::vector<RankRoom>& rooms,
+          const InferenceWork& work)
+      : config_(config), ranks_(ranks), rooms_(rooms), work_(work) {}
+
+  MemoryPlan memory(const InferenceOptions& options) const {
+    AbsentRanks absent(ranks_);
+    const auto model = make_model(config_);
+    Session session = Session::dry(absent, lower_options(options), options.backend);
+    {
+      ModelEngine engine(*model, session.communicator(), engine_options(options, ranks_));
+      engine.load(random_weights(0));
+      session.restart_peaks();
+      work_(engine, *model);
+    }
+    return used_by(session);
+  }
+
+  PlacementSearch::Result search(const InferenceOptions& options) const {
+    const PlacementSearch search{.given = arrangement_of(options),
+                                 .open = {.params = options.choose.params, .prefetch = options.choose.prefetch},
+                                 .budgets = least_to_fill(rooms_),
+                                 .plan = [&](const Arrangement& tried) { return memory(with(options, tried)).bytes; }};
+    return search.run();
+  }
+
+  InferencePlan plan(const InferenceOptions& given) const {
+    InferenceOptions options = given;
+    const bool chosen = given.choose.params || given.choose.prefetch;
+    if (chosen) {
+      const PlacementSearch::Result found = search(given);
+      options = with(given, found.arrangement);
+      if (!found.fits) refuse(options, found.bytes, least_to_fill(rooms_));
+    }
+    InferencePlan plan{options, memory(options), {}};
+    const RankRoom& own = rooms_.at(static_cast<std::size_t>(ranks_.rank));
+    plan.budgets = chosen ? least_to_fill(rooms_) : budgets_of(own, plan.memory);
+    if (!plan.memory.fits(plan.budgets)) refuse(options, plan.memory.bytes, plan.budgets);
+    return plan;
+  }
+
+ private:
+  // With a placement and then with narrower weights: the first that fits.
+  std::string way_out(const InferenceOptions& refused) const {
+    std::vector<InferenceOptions> tries;
+    if (!refused.choose.params) tries.push_back(refused);
+    if (refused.dtype == DType::f32) {
+      tries.push_back(refused);
+      tries.back().dtype = DType::bf16;
+    }
+    for (InferenceOptions& tried : tries) {
+      tried.choose = {.params = true, .prefetch = true};
+      tried.prefetch_bytes = EngineOptions{}.prefetch_bytes;
+      const PlacementSearch::Result found = search(tried);
+      if (!found.fits) continue;
+      const std::string dtype = tried.dtype != refused.dtype ? "--dtype bf16 " : "";
+      return fmt::format("; {}{} fits", dtype, placement_flags(with(tried, found.arrangement)));
+    }
+    return refused.nvme_paths.empty() ? "; raise --memory, ask for fewer tokens at a time, or add --nvme-path"
+                                      : "; raise --memory, or ask for fewer tokens at a time";
+  }
+
+  [[noreturn]] void refuse(const InferenceOptions& options, const PlaceBytes& bytes, const PlaceBytes& budgets) const {
+    std::string needs;
+    for (const Place place : kPlaces) {
+      const auto i = static_cast<std::size_t>(place);
+      if (bytes[i] > budgets[i])
+        needs += fmt::format("{}{} of {} memory, and the budget is {}", needs.empty() ? "" : "; ",
+                             format_size(bytes[i]), name_of(place), format_size(budgets[i]));
+    }
+    throw Error("{}: with {} it needs {}{}", options.command, placement_flags(options), needs, way_out(options));
+  }
+
+  const ModelConfig& config_;
+  const RankShape& ranks_;
+  const std::vector<RankRoom>& rooms_;
+  const InferenceWork& work_;
+};
+
+Session::Options session_options(const InferencePlan& plan, const GpuPlace& place, int ranks_on_node) {
+  const InferenceOptions& options = plan.options;
+  // A GPU's memory, and pinned memory, are taken at once: as much as the plan says. Files too.
+  const PlaceBytes& bytes = options.backend == Backend::cuda ? plan.memory.bytes : plan.budgets;
+  LowerTiers::Options lower = lower_options(options);
+  lower.host_bytes = std::max<std::int64_t>(1, bytes[static_cast<std::size_t>(Place::host)]);
+  lower.nvme_bytes = plan.memory.bytes[static_cast<std::size_t>(Place::nvme)];
+  return {.backend = options.backend,
+          .gpu = place.gpu,
+          .batch_invariant = options.batch_invariant ? BatchInvariant::yes : BatchInvariant::no,
+          .threads = options.threads,
+          .device_bytes = bytes[static_cast<std::size_t>(Place::device)],
+          .ranks_on_node = ranks_on_node,
+          .lower = lower};
+}
+
+}  // namespace
+
+void check(const InferenceOptions& options) {
+  const auto refuse = [&](const std::string& what) { throw UsageError("{}: {}", options.command, what); };
+  if (options.blocks_per_unit < 1)
+    refuse(fmt::format("--blocks-per-unit {}: must be at least 1", options.blocks_per_unit));
+  if (options.params.in_files() && options.nvme_paths.empty())
+    refuse("--offload-param nvme: name a directory on a fast disk with --nvme-path");
+  if (options.cache == CachePolicy::lru && options.params.on_device() && !options.choose.params)
+    refuse("--cache-policy lru: is for weights below the device; add --offload-param or --placement auto");
+}
+
+std::string placement_flags(const InferenceOptions& options) {
+  std::string flags = fmt::format("--offload-param {}", text_of(options.params));
+  if (options.cache == CachePolicy::lru) flags += " --cache-policy lru";
+  return flags + fmt::format(" --prefetch {}", options.prefetch_bytes);
+}
+
+InferencePlan plan_inference(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
+                             const std::vector<RankRoom>& rooms, const InferenceWork& work) {
+  return Planner(config, ranks, rooms, work).plan(options);
+}
+
+Inference::Inference(const InferenceOptions& options, Communicator& communicator, const InferenceWork& work)
+    : config_(load_config(options.model)) {
+  const WeightFiles files(options.model);  // what is wrong with them is said first
+  const GpuPlace place = options.backend == Backend::cuda ? find_gpu(communicator) : GpuPlace{};
+  const auto rooms = gather_rooms(communicator, room_of(tier_options(options), place, communicator.local_size()));
+  plan_ = plan_inference(options, config_, shape_of(communicator), rooms, work);
+  check_agreement(communicator, {{"the placement", placement_flags(plan_.options)}});
+  model_ = make_model(config_);
+  session_ = std::make_unique<Session>(session_options(plan_, place, communicator.local_size()), communicator);
+  engine_ = std::make_unique<ModelEngine>(*model_, session_->communicator(),
+                                          engine_options(plan_.options, shape_of(communicator)));
+  engine_->load(stored_weights(config_, engine_->slices(), files));
+  session_->restart_peaks();
+}
+
+}  // namespace zeepo

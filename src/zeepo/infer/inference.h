@@ -1,0 +1,79 @@
+// A model that is ready to be asked: where its weights live, the memory that this takes, the engine that streams them.
+//
+// Weights live on the device, in host memory or in files, and on several ranks each rank keeps its part; what a pass
+// needs is fetched ahead of its use. Memory is planned beforehand by doing all of the work with shapes alone.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "zeepo/binding/model_engine.h"
+#include "zeepo/budget/absent_ranks.h"
+#include "zeepo/budget/budgets.h"
+#include "zeepo/model/language_model.h"
+#include "zeepo/zero/session.h"
+
+namespace zeepo {
+
+struct InferenceOptions {
+  std::string command;  // that errors name
+  std::filesystem::path model;
+  Backend backend = Backend::cpu;
+  DType dtype = DType::f32;
+  bool batch_invariant = false;  // see device/devices.h
+  int threads = 0;
+  Shares params = {};  // below the device
+  CachePolicy cache = CachePolicy::fixed;
+  std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
+  std::int64_t blocks_per_unit = 1;
+  struct {
+    bool params = false, prefetch = false;
+  } choose;                                                       // within the budgets, instead
+  std::int64_t device_bytes = 0, host_bytes = 0, nvme_bytes = 0;  // budgets; 0: what the machine has
+  std::vector<std::filesystem::path> nvme_paths = {};
+  double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
+};
+
+// Throws UsageError for options that are out of range or contradict each other.
+void check(const InferenceOptions& options);
+
+// As options of the command that give the same placement again.
+std::string placement_flags(const InferenceOptions& options);
+
+// All that will be done with the engine.
+using InferenceWork = std::function<void(ModelEngine&, LanguageModel&)>;
+
+struct InferencePlan {
+  InferenceOptions options;  // with the placement in force
+  MemoryPlan memory;
+  PlaceBytes budgets;
+};
+
+// Pure: any rank of any number can be planned for. Throws Error when the work does not fit, with a way out that has
+// been tried. `rooms` are those of all ranks.
+InferencePlan plan_inference(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
+                             const std::vector<RankRoom>& rooms, const InferenceWork& work);
+
+class Inference {
+ public:
+  // Plans, takes the memory and loads the weights. Every rank makes one, of the same options.
+  Inference(const InferenceOptions& options, Communicator& communicator, const InferenceWork& work);
+
+  const InferencePlan& plan() const { return plan_; }
+  Session& session() { return *session_; }
+  ModelEngine& engine() { return *engine_; }
+  LanguageModel& model() { return *model_; }
+
+ private:
+  ModelConfig config_;
+  InferencePlan plan_;
+  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<ModelEngine> engine_;
+};
+
+}  // namespace zeepo

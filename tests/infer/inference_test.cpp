@@ -1,0 +1,215 @@
+// Weights on the device, in host memory, in files, over ranks: the same tokens and the same logits to the bit, within
+// the budgets.
+#include "zeepo/infer/inference.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tests/support/errors.h"
+#include "tests/support/golden.h"
+#include "tests/support/scratch_model.h"
+#include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/infer/generator.h"
+
+namespace zeepo {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+struct Answer {
+  Ids ids;
+  std::vector<float> logits;
+  Generation generation;
+  PlaceBytes planned, used;
+};
+
+class Streamed : public ::testing::TestWithParam<std::string> {
+ protected:
+  InferenceOptions options() const {
+    InferenceOptions options;
+    options.command = "generate";
+    options.model = golden_.directory;
+    options.threads = 2;
+    options.device_bytes = 1 << 24;
+    options.host_bytes = 1 << 25;
+    return options;
+  }
+
+  Answer answer(const InferenceOptions& options, Communicator& communicator = alone()) const {
+    Answer answer;
+    const auto work = [&](ModelEngine& engine, LanguageModel& model) {
+      answer.logits = prompt_logits(engine, model, prompt_);
+      answer.generation =
+          generate(engine, model, options.dtype, prompt_,
+                   {.max_new_tokens = static_cast<std::int64_t>(expected_.size()), .sampling = {}, .stop = {}},
+                   [](std::int32_t) {});
+    };
+    Inference inference(options, communicator, work);
+    work(inference.engine(), inference.model());
+    answer.ids = answer.generation.ids;
+    answer.planned = inference.plan().memory.bytes;
+    for (const Place place : kPlaces)
+      answer.used[static_cast<std::size_t>(place)] = static_cast<std::int64_t>(inference.session().peak(place).total);
+    return answer;
+  }
+
+  const Golden golden_ = load_golden(GetParam());
+  const Ids prompt_ = golden_.values.at("prompt").get<Ids>(), expected_ = golden_.values.at("greedy").get<Ids>();
+  const TestDirectory files_;
+};
+INSTANTIATE_TEST_SUITE_P(Models, Streamed, ::testing::ValuesIn(golden_names()), golden_test_name);
+
+TEST_P(Streamed, TokensAndLogitsAreTheSameWhereverTheWeightsLive) {
+  const Answer resident = answer(options());
+  EXPECT_EQ(resident.ids, expected_);
+  std::vector<InferenceOptions> places(7, options());
+  places[0].params.host = 1;
+  places[1].params.nvme = 1;
+  places[2].params = {0.4, 0.3};
+  places[3].params.host = 0.5;
+  places[3].cache = CachePolicy::lru;
+  places[4].params.host = 1;
+  places[4].prefetch_bytes = 0;
+  places[5].params.nvme = 1;
+  places[5].blocks_per_unit = 2;
+  places[6].params.host = 1;
+  places[6].prefetch_bytes = 1 << 14;
+  for (InferenceOptions& options : places) {
+    options.nvme_paths = {files_.path()};
+    const Answer streamed = answer(options);
+    EXPECT_EQ(streamed.ids, expected_) << placement_flags(options);
+    EXPECT_EQ(streamed.logits, resident.logits) << placement_flags(options);
+    for (std::size_t i = 0; i < kPlaces.size(); ++i) EXPECT_LE(streamed.used[i], streamed.planned[i]);
+  }
+}
+
+TEST_P(Streamed, EveryPassFetchesWhatLivesBelowTheDevice) {
+  InferenceOptions below = options();
+  below.params.host = 1;
+  const Answer all = answer(below);
+  const std::int64_t bytes = all.generation.prefill.moved.carried.to_device;
+  EXPECT_GT(bytes, 0);
+  for (const PassReport& pass : all.generation.decode) EXPECT_EQ(pass.moved.carried.to_device, bytes);
+  below.params.host = 0.5;
+  for (const PassReport& pass : answer(below).generation.decode) {
+    EXPECT_GT(pass.moved.carried.to_device, 0);
+    EXPECT_LT(pass.moved.carried.to_device, bytes);
+  }
+}
+
+TEST_P(Streamed, RanksKeepAPartEachAndAnswerAlike) {
+  const Answer resident = answer(options());
+  for (const int ranks : {2, 3}) {
+    std::mutex mutex;
+    std::vector<Answer> answers;
+    ThreadsWorld world(ranks);
+    run(world, [&](Communicator& communicator) {
+      InferenceOptions sharded = options();
+      sharded.threads = 1;
+      sharded.params.host = communicator.size() == 3 ? 1 : 0;
+      Answer own = answer(sharded, communicator);
+      const std::lock_guard lock(mutex);
+      answers.push_back(std::move(own));
+    });
+    ASSERT_EQ(answers.size(), static_cast<std::size_t>(ranks));
+    for (const Answer& own : answers) {
+      EXPECT_EQ(own.ids, expected_);
+      EXPECT_EQ(own.logits, resident.logits);
+      EXPECT_GT(own.generation.last_pass().moved.sent.all_gather, 0);
+    }
+  }
+}
+
+// A model of some megabytes, so that a budget leaves room for a part of it.
+class Placed : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kMiB = 1 << 20;
+
+  InferencePlan plan(const InferenceOptions& options) const {
+    const ModelConfig config = load_config(directory_.path());
+    const Ids prompt(16, 1);
+    return plan_inference(options, config, {},
+                          {{.device_bytes = options.device_bytes,
+                            .host_bytes = options.host_bytes,
+                            .free_host_bytes = options.host_bytes,
+                            .device_option = options.device_bytes,
+                            .host_option = options.host_bytes,
+                            .nvme_option = options.nvme_bytes,
+                            .files = !options.nvme_paths.empty(),
+                            .one_memory = true}},
+                          [&](ModelEngine& engine, LanguageModel& model) {
+                            (void)generate(engine, model, options.dtype, prompt,
+                                           {.max_new_tokens = 16, .sampling = {}, .stop = {}}, [](std::int32_t) {});
+                          });
+  }
+  InferenceOptions with(std::int64_t device, std::int64_t host) const {
+    InferenceOptions options;
+    options.command = "generate";
+    options.model = directory_.path();
+    options.device_bytes = device;
+    options.host_bytes = host;
+    options.prefetch_bytes = 0;
+    options.choose = {.params = true, .prefetch = false};
+    return options;
+  }
+
+  const ScratchModel directory_{128, 6, 512, 1000};
+};
+
+TEST_F(Placed, AsMuchStaysOnTheDeviceAsFits) {
+  const std::int64_t all = plan(with(64 * kMiB, 64 * kMiB)).memory.bytes[0];
+  EXPECT_TRUE(plan(with(all, 64 * kMiB)).options.params.on_device());
+  double below = 0;
+  for (const std::int64_t part : {9, 7, 5, 3}) {
+    const InferencePlan found = plan(with(all * part / 10, 64 * kMiB));
+    EXPECT_LE(found.memory.bytes[0], all * part / 10);
+    EXPECT_GT(found.options.params.host, below);
+    EXPECT_EQ(found.options.params.nvme, 0);
+    below = found.options.params.host;
+  }
+}
+
+TEST_F(Placed, FilesTakeWhatTheHostHasNoRoomFor) {
+  const std::int64_t all = plan(with(64 * kMiB, 64 * kMiB)).memory.bytes[0];
+  const std::int64_t host = 4 * kMiB;  // buffers of the files are in it
+  InferenceOptions small = with(all / 3, host);
+  small.nvme_paths = {directory_.path()};
+  small.nvme_bytes = 64 * kMiB;
+  const InferencePlan found = plan(small);
+  EXPECT_GT(found.options.params.nvme, 0);
+  EXPECT_LE(found.memory.bytes[1], host);
+}
+
+// What an error names as the way out has been tried.
+TEST_F(Placed, TooLittleMemoryNamesAWayThatFits) {
+  InferenceOptions resident = with(2 * kMiB, 64 * kMiB);
+  resident.choose = {};
+  const std::string text = error_text([&] { plan(resident); });
+  EXPECT_TRUE(names(text, "generate: with --offload-param none", "2.00 MiB", "--offload-param host", " fits"));
+  InferenceOptions open = with(2 * kMiB, 64 * kMiB);
+  open.choose.prefetch = true;
+  open.prefetch_bytes = EngineOptions{}.prefetch_bytes;
+  const InferencePlan found = plan(open);
+  EXPECT_TRUE(names(text, placement_flags(found.options)));
+  InferenceOptions again = found.options;
+  again.choose = {};
+  EXPECT_LE(plan(again).memory.bytes[0], 2 * kMiB);
+  EXPECT_TRUE(names(error_text([&] { plan(with(1000, 64 * kMiB)); }), "raise --memory", "--nvme-path"));
+}
+
+TEST(InferenceOptions, ThatContradictEachOtherAreRefused) {
+  InferenceOptions options;
+  options.command = "generate";
+  options.params.nvme = 1;
+  EXPECT_TRUE(names(error_text([&] { check(options); }), "--offload-param nvme", "--nvme-path"));
+  options = {};
+  options.cache = CachePolicy::lru;
+  EXPECT_TRUE(names(error_text([&] { check(options); }), "--cache-policy lru", "--placement auto"));
+  options = {};
+  options.blocks_per_unit = 0;
+  EXPECT_TRUE(names(error_text([&] { check(options); }), "--blocks-per-unit 0"));
+}
+
+}  // namespace
+}  // namespace zeepo
