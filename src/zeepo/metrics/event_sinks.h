@@ -15,6 +15,8 @@ namespace zeepo {
 class EventSinks {
  public:
   void add(std::unique_ptr<EventSink> sink) { sinks_.push_back({std::move(sink), {}, false}); }
+  // Whether nobody would see an event.
+  bool empty() const { return sinks_.empty(); }
   void write(const Event& event);
   // Throws Error naming the sinks that have not got every event.
   void check() const;

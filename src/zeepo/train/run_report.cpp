@@ -67,7 +67,7 @@ void RunReport::begin_steps(std::int64_t steps) {
 }
 
 void RunReport::step(const StepReport& report) {
-  log_.write(to_json(report));
+  if (!log_.empty()) log_.write(to_json(report));
   if (speaks() && (report.step % print_every_ == 0 || report.step == steps_)) progress_->step(report);
 }
 

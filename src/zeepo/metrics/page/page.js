@@ -341,7 +341,7 @@ class Page {
       if (least) made.push(tile("evaluation", loss(evals[evals.length - 1][1]), `best ${loss(least[1])} at ${whole(least[0])}`));
     }
     if (rates.length) made.push(tile("tokens/s", scaled(latest.tokens_per_second ?? 0), `median ${scaled(rates[rates.length >> 1])}`));
-    if (latest.tflops !== undefined && latest.tflops !== null) made.push(tile("TFLOP/s", String(+latest.tflops.toPrecision(3))));
+    if (latest.tflops !== undefined && latest.tflops !== null) made.push(tile("TFLOP/s", scaled(latest.tflops)));
     if (plan.steps > run.last_step && times.length && !run.ended) made.push(tile("time left", seconds((plan.steps - run.last_step) * times.reduce((a, b) => a + b, 0) / times.length)));
     made.push(tile("checkpoints", whole(run.counts.checkpoint || 0)), tile("faults", whole(run.counts.fault || 0)));
     tiles.replaceChildren(...made);
