@@ -45,7 +45,7 @@ def stage_of(group):
 
 def exact(group):
     case, ranks = group.case, group.draw_ranks()
-    extra = {**train.draw_places(case, group.rule), **train.draw_pace(case), "--stage": stage_of(group), "--no-tune": "",
+    extra = {**train.draw_places(case, group.rule), **train.draw_pace(case, group.rule), "--stage": stage_of(group), "--no-tune": "",
              "--memory": text_of(ROOMY)}
     options = group.options(extra, ranks)
     roomy = group.run(options, ranks)

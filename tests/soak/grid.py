@@ -98,7 +98,7 @@ class Group:
     def variant(self):
         """One run that must have the reference's bits."""
         case, ranks = self.case, self.draw_ranks()
-        extra = {**train.draw_places(case, self.rule), **train.draw_pace(case), "--stage": budgets.stage_of(self)}
+        extra = {**train.draw_places(case, self.rule), **train.draw_pace(case, self.rule), "--stage": budgets.stage_of(self)}
         if case.chance(0.1):
             extra["--trace"] = case.new_directory("trace") / "trace.json"
         if float(self.rule["--clip"]) == 0 and case.chance(0.2):

@@ -3,20 +3,22 @@
 The two kinds are those of the option table (src/zeepo/train/option_table.h). Options are a dict from name to text; a flag
 that is given has the text "". An option of the program that is in none of the lists below is a fault of this file.
 """
+import json
+import pathlib
 import re
 
 # What changes bits of losses or weights.
 RESULT = ["--model", "--from-scratch", "--data", "--seq-len", "--micro-batch", "--grad-accum", "--steps", "--no-shuffle",
           "--seed", "--optimizer", "--moments", "--lr", "--betas", "--eps", "--momentum", "--weight-decay", "--decay",
           "--clip", "--schedule", "--warmup", "--lr-end", "--dropout", "--dtype", "--batch-invariant", "--sum-order",
-          "--reduce", "--blocks-per-unit", "--tile-linear"]
+          "--reduce", "--blocks-per-unit", "--tile-linear", "--freeze"]
 # What changes only time, memory, places and reports.
 EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "--memory", "--placement",
              "--offload-param", "--offload-optimizer", "--step-below", "--activation-checkpointing",
              "--offload-activations", "--cache-policy", "--nvme-path", "--prefetch", "--no-tune", "--log", "--trace",
              "--output", "--output-dtype", "--output-retry", "--output-fallback", "--config", "--checkpoint-dir",
              "--checkpoint-every", "--checkpoint-keep", "--checkpoint-memory", "--tensorboard", "--csv", "--prometheus",
-             "--dashboard"]
+             "--dashboard", "--eval-data", "--eval-every", "--eval-samples", "--on-nan"]
 # What is for a GPU, or is drawn by another test.
 LEFT_OUT = ["--help", "--device", "--matmul-dtype", "--resume", "--allow-changes"]
 
@@ -57,6 +59,14 @@ def draw_optimizer(case):
     return rule
 
 
+def freeze_patterns(model):
+    """Each matches some weights of the model's family, and not all."""
+    family = json.loads((pathlib.Path(model.path) / "config.json").read_text())["model_type"]
+    if family == "gpt2":
+        return ["*.0.*", "*.ln_*", "*.attn.*", "*.c_attn.weight,*.wpe.*", "*.mlp.*,*.wte.*", "*.h.*"]
+    return ["*.0.*", "*norm*", "*.self_attn.*", "*.[qk]_proj.*", "*.up_proj.*,*.embed_tokens.*", "*.layers.*"]
+
+
 def draw_rule(case, model):
     """What the runs of a group share, and how many micro-batches a step has on all ranks."""
     batches = case.one_of([1, 2, 2, 3, 4, 4, 6, 12])
@@ -74,6 +84,8 @@ def draw_rule(case, model):
         rule["--blocks-per-unit"] = case.one_of(["2", "3", "100"])
     if case.chance(0.3):
         rule["--tile-linear"] = case.one_of(["2", "3", "7"])
+    if case.chance(0.25):
+        rule["--freeze"] = case.one_of(freeze_patterns(model))
     if case.chance(0.1):
         rule["--batch-invariant"] = ""
     # These two keep their bits on the number of ranks that they have, not on any.
@@ -142,8 +154,8 @@ def draw_places(case, rule):
     return options
 
 
-def draw_pace(case):
-    """How it runs: threads, prefetching, links."""
+def draw_pace(case, rule):
+    """How it runs: threads, prefetching, links, what is watched and saved."""
     options = {"--threads": case.one_of(["1", "1", "2", "3"])}
     if case.chance(0.5):
         options["--prefetch"] = case.one_of(["0", "1", "1000", "64KiB", "1MiB"])
@@ -156,6 +168,12 @@ def draw_pace(case):
         options["--timeout"] = "50"
     if case.chance(0.2):
         options["--comm"] = case.one_of(["auto", "mpi"])
+    if case.chance(0.3):
+        options["--eval-data"] = rule["--data"]
+        options["--eval-every"] = case.one_of(["1", "2", "100"])
+        options["--eval-samples"] = case.one_of(["1", "5", "12"])
+    if case.chance(0.2):
+        options["--on-nan"] = case.one_of(["stop", "skip"])
     if case.chance(0.2):
         options["--checkpoint-dir"] = case.new_directory("checkpoints")
         options["--checkpoint-every"] = case.one_of(["1", "1", "2", "100"])

@@ -1,6 +1,8 @@
 // What a training run has left in its log.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -33,6 +35,17 @@ inline RunRecord read_record(const std::filesystem::path& log) {
     }
   }
   return record;
+}
+
+// Rank 0 has used what its plan says. Of working memory the plan may have more: for reading the weights at the end.
+inline void expect_planned(const nlohmann::json& plan, const RunRecord& record, const std::string& what) {
+  for (const char* place : {"device", "host", "nvme"}) {
+    const auto &planned = plan.at(place).at("bytes"), &used = record.ranks.at(0).at("peak_bytes").at(place);
+    for (const char* kind : {"params", "grads", "optimizer", "activations"})
+      EXPECT_EQ(used.at(kind), planned.at(kind)) << kind << " in " << place << ": " << what;
+    for (const char* kind : {"working", "total"})
+      EXPECT_LE(used.at(kind), planned.at(kind)) << kind << " in " << place << ": " << what;
+  }
 }
 
 }  // namespace zeepo

@@ -76,7 +76,7 @@ ModelUnits plan_units(Module& model, std::int64_t blocks_per_unit) {
   if (blocks_per_unit < 1) throw Error("units: {} blocks a unit: must be at least 1", blocks_per_unit);
   ModelUnits plan;
   std::map<const Parameter*, std::size_t> unit_of;
-  const auto add_unit = [&](std::string name, const std::vector<NamedParameter>& parameters) {
+  const auto add_alike = [&](std::string name, const std::vector<NamedParameter>& parameters) {
     if (parameters.empty()) return;
     auto& in_unit = plan.parameters.emplace_back();
     for (const auto& [prefix, parameter] : parameters) {
@@ -84,6 +84,13 @@ ModelUnits plan_units(Module& model, std::int64_t blocks_per_unit) {
       in_unit.push_back(parameter);
     }
     plan.units.push_back(lay_out(std::move(name), parameters));
+  };
+  const auto add_unit = [&](const std::string& name, std::vector<NamedParameter> parameters) {
+    const auto frozen = std::ranges::stable_partition(
+        parameters, [](const NamedParameter& named) { return named.parameter->leaf().trainable(); });
+    const bool mixed = frozen.begin() != parameters.begin() && !frozen.empty();
+    add_alike(name, {parameters.begin(), frozen.begin()});
+    add_alike(mixed ? name + " (frozen)" : name, {frozen.begin(), frozen.end()});
   };
   std::map<std::string, int> tiles_of_layer;
   const auto add_tile = [&](const UnitRoot& tile) {
@@ -120,7 +127,7 @@ ModelUnits plan_units(Module& model, std::int64_t blocks_per_unit) {
   const auto need = [&](UnitVisit& visit, const Parameter* parameter) {
     const auto unit = unit_of.find(parameter);
     if (unit == unit_of.end()) throw Error("unit: parameter {} is borrowed from outside the model", parameter->name());
-    if (unit->second == always_there) return;  // the model may use it at any time, around the visits too
+    if (unit->second >= always_there) return;  // the model may use it at any time, around the visits too
     if (std::find(visit.units.begin(), visit.units.end(), unit->second) == visit.units.end())
       visit.units.push_back(unit->second);
   };

@@ -17,7 +17,8 @@ struct ModelUnits : UnitPlan {
 // One unit for each module that is marked as one; where none is, for each child of the model; and one for each tile
 // within it (nn/layers.h), whose visits name the units of the module around it too, for that goes on. Parameters
 // outside of all of these make a last unit that no visit names: it is always there. Of modules that are alike and
-// follow one another (a model's blocks: those that can be checkpointed), `blocks_per_unit` share a unit.
+// follow one another (a model's blocks: those that can be checkpointed), `blocks_per_unit` share a unit. Frozen
+// parameters beside trained ones make a unit of their own, which has neither gradients nor optimizer state.
 ModelUnits plan_units(Module& model, std::int64_t blocks_per_unit = 1);
 
 }  // namespace zeepo

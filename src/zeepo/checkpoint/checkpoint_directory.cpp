@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-", kPartial = ".partial", kReplaced = ".replaced.partial";
+constexpr std::string_view kBest = "best";
 constexpr std::int64_t kMaxListBytes = std::int64_t{1} << 30, kMaxModelFileBytes = std::int64_t{1} << 28;
 
 std::string name_of_step(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
@@ -45,6 +46,13 @@ std::int64_t step_in(std::string_view name) {
 fs::path checkpoint_path(const fs::path& directory, std::int64_t step) { return directory / name_of_step(step); }
 fs::path partial_path(const fs::path& directory, std::int64_t step) {
   return directory / (name_of_step(step) + std::string(kPartial));
+}
+
+std::optional<std::int64_t> best_checkpoint(const fs::path& directory) {
+  std::error_code error;
+  const std::int64_t step = step_in(fs::read_symlink(directory / kBest, error).string());
+  if (error || step <= 0 || !file_exists(checkpoint_path(directory, step))) return std::nullopt;
+  return step;
 }
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
@@ -89,7 +97,7 @@ void CheckpointDirectory::remove_leftovers() {
   std::vector<fs::path> left;
   for (const auto& entry : fs::directory_iterator(directory_)) {
     const std::string name = entry.path().filename().string();
-    if (name.ends_with(kPartial) && (name.starts_with(kPrefix) || name.starts_with("trial")))
+    if (name.ends_with(kPartial) && (name.starts_with(kPrefix) || name.starts_with("trial") || name.starts_with(kBest)))
       left.push_back(entry.path());
   }
   for (const fs::path& path : left) {
@@ -154,16 +162,27 @@ void CheckpointDirectory::abandon(std::int64_t step) noexcept {
   partial_.release();
 }
 
-void CheckpointDirectory::keep(std::int64_t count) {
+void CheckpointDirectory::keep(std::int64_t count, std::optional<std::int64_t> best) {
   const auto found = list_checkpoints(directory_);
   const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(count, 1));
   for (std::size_t i = 0; i + kept < found.size(); ++i) {
+    if (found[i].step == best) continue;
     // Under another name first: what is half removed must not look whole.
     const fs::path leaving = partial_path(directory_, found[i].step);
     fs::remove_all(leaving);
     fs::rename(found[i].path, leaving);
     fs::remove_all(leaving);
   }
+}
+
+void CheckpointDirectory::name_best(std::int64_t step) {
+  const fs::path link = directory_ / kBest, fresh = directory_ / (std::string(kBest) + std::string(kPartial));
+  std::error_code error;
+  fs::remove(fresh, error);
+  fs::create_symlink(name_of_step(step), fresh, error);
+  if (error) throw Error("{}: cannot be made: {}", fresh.string(), error.message());
+  if (operations_.rename(fresh.c_str(), link.c_str()) < 0) fail(link, "cannot be moved into place");
+  if (operations_.sync_directory(directory_.c_str()) < 0) fail(directory_, "cannot be brought to the disk");
 }
 
 }  // namespace zeepo

@@ -1,11 +1,13 @@
 // The directory that holds a run's checkpoints, one directory each: step-00000100, step-00000200, ...
 //
 // A checkpoint is written in step-N.partial and appears by one rename, when every byte of it is on the disk. What a run
-// that was killed has left half-done is removed by the next run. One run at a time writes into a directory.
+// that was killed has left half-done is removed by the next run. One run at a time writes into a directory. Where a run
+// is evaluated, "best" is a link to the checkpoint with the lowest loss.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,8 @@ struct CheckpointEntry {
 // By step. Throws Error when the directory cannot be read; one that is not there has none.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory);
 std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
+// The one with the lowest loss of an evaluation: its step, where there is one.
+std::optional<std::int64_t> best_checkpoint(const std::filesystem::path& directory);
 std::filesystem::path partial_path(const std::filesystem::path& directory, std::int64_t step);
 
 // For the one rank that keeps the directory in order.
@@ -41,8 +45,10 @@ class CheckpointDirectory {
   // have left become part of the manifest.
   void publish(Manifest manifest, const std::filesystem::path& model);
   void abandon(std::int64_t step) noexcept;
-  // Removes the oldest beyond `count`, never the newest.
-  void keep(std::int64_t count);
+  // Removes the oldest beyond `count`, never the newest and never the one of step `best`.
+  void keep(std::int64_t count, std::optional<std::int64_t> best = std::nullopt);
+  // The checkpoint of this step is found as "best" from now on.
+  void name_best(std::int64_t step);
 
  private:
   void remove_leftovers();

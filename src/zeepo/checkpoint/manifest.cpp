@@ -31,6 +31,10 @@ class Fields {
     if (found == object_.end()) throw Error("{}: has no \"{}\"", what_, key);
     return *found;
   }
+  bool has(const char* key) const {
+    const auto found = object_.find(key);
+    return found != object_.end() && !found->is_null();
+  }
   const nlohmann::json& array(const char* key) const {
     const auto& value = at(key);
     if (!value.is_array()) fault(key, value);
@@ -102,28 +106,31 @@ std::string text_of(const Manifest& manifest) {
   for (const auto& file : manifest.files) files.push_back(json_of(file));
   for (const auto& [name, bytes, sum] : manifest.model_files)
     model.push_back({{"name", name}, {"bytes", bytes}, {"checksum", sum}});
-  return seal({{"format", kFormat},
-               {"step", manifest.step},
-               {"samples", manifest.samples},
-               {"loss", manifest.loss},  // null where it is not a number
-               {"steps_taken", manifest.progress.steps_taken},
-               {"loss_scale",
-                {{"scale", scale.scale},
-                 {"good_steps", scale.good_steps},
-                 {"overflows_left", scale.overflows_left},
-                 {"in_a_row", scale.in_a_row}}},
-               {"tuner",
-                {{"prefetch_bytes", manifest.depths.prefetch_bytes},
-                 {"pieces_under_way", manifest.depths.pieces_under_way},
-                 {"host_share", manifest.depths.host_share}}},
-               {"ranks", manifest.ranks},
-               {"moments", manifest.moments},
-               {"dtype", manifest.dtype},
-               {"options", manifest.options},
-               {"origin", manifest.origin},
-               {"weights", std::move(weights)},
-               {"files", std::move(files)},
-               {"model", std::move(model)}});
+  return seal(
+      {{"format", kFormat},
+       {"step", manifest.step},
+       {"samples", manifest.samples},
+       {"loss", manifest.loss},  // null where it is not a number
+       {"eval_loss", manifest.eval_loss ? Json(*manifest.eval_loss) : Json(nullptr)},
+       {"best", manifest.best ? Json{{"step", manifest.best->step}, {"loss", manifest.best->loss}} : Json(nullptr)},
+       {"steps_taken", manifest.progress.steps_taken},
+       {"loss_scale",
+        {{"scale", scale.scale},
+         {"good_steps", scale.good_steps},
+         {"overflows_left", scale.overflows_left},
+         {"in_a_row", scale.in_a_row}}},
+       {"tuner",
+        {{"prefetch_bytes", manifest.depths.prefetch_bytes},
+         {"pieces_under_way", manifest.depths.pieces_under_way},
+         {"host_share", manifest.depths.host_share}}},
+       {"ranks", manifest.ranks},
+       {"moments", manifest.moments},
+       {"dtype", manifest.dtype},
+       {"options", manifest.options},
+       {"origin", manifest.origin},
+       {"weights", std::move(weights)},
+       {"files", std::move(files)},
+       {"model", std::move(model)}});
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& what) {
@@ -135,6 +142,11 @@ Manifest parse_manifest(std::string_view text, const std::string& what) {
   manifest.step = fields.number("step", 1);
   manifest.samples = fields.number("samples");
   manifest.loss = fields.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : fields.real("loss");
+  if (fields.has("eval_loss")) manifest.eval_loss = fields.real("eval_loss");
+  if (fields.has("best")) {
+    const Fields best(fields.at("best"), what);
+    manifest.best = {best.number("step", 1), best.real("loss")};
+  }
   manifest.progress.steps_taken = fields.number("steps_taken");
   const Fields scale(fields.at("loss_scale"), what);
   manifest.progress.loss_scale = {static_cast<float>(scale.real("scale")), static_cast<int>(scale.number("good_steps")),

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,9 +32,17 @@ struct Manifest {
     std::string checksum;
   };
 
+  // The mean loss over the evaluation's data after a step.
+  struct Evaluated {
+    std::int64_t step = 0;
+    double loss = 0;
+  };
+
   std::int64_t step = 0;
-  std::int64_t samples = 0;  // that the run has visited
-  double loss = 0;           // of the step
+  std::int64_t samples = 0;         // that the run has visited
+  double loss = 0;                  // of the step
+  std::optional<double> eval_loss;  // of the step, where it was evaluated
+  std::optional<Evaluated> best;    // the lowest so far of the run
   EngineProgress progress = {};
   Depths depths = {};                          // of the tuner
   int ranks = 1;                               // that wrote it

@@ -40,6 +40,14 @@ std::string given_options(const Manifest& manifest) {
   return given;
 }
 
+// Whether the directory around it has it as the one with the lowest loss of an evaluation.
+bool is_best(const std::filesystem::path& path, const Manifest& manifest) {
+  std::error_code error;
+  const auto place = std::filesystem::canonical(path, error);
+  return !error && best_checkpoint(place.parent_path()) == manifest.step &&
+         place.filename() == checkpoint_path("", manifest.step);
+}
+
 void inspect_checkpoint(const std::filesystem::path& path, const InspectOptions& options) {
   Checkpoint checkpoint(path);
   const Manifest& manifest = checkpoint.manifest();
@@ -58,6 +66,8 @@ void inspect_checkpoint(const std::filesystem::path& path, const InspectOptions&
                             {"step", manifest.step},
                             {"samples", manifest.samples},
                             {"loss", manifest.loss},
+                            {"eval_loss", manifest.eval_loss ? Json(*manifest.eval_loss) : Json(nullptr)},
+                            {"best", is_best(path, manifest)},
                             {"params", params},
                             {"dtype", manifest.dtype},
                             {"moments", manifest.moments},
@@ -68,11 +78,13 @@ void inspect_checkpoint(const std::filesystem::path& path, const InspectOptions&
                            .dump());
     return;
   }
-  fmt::print("{}: a checkpoint of step {}, whole\n", path.string(), manifest.step);
+  fmt::print("{}: a checkpoint of step {}, whole{}\n", path.string(), manifest.step,
+             is_best(path, manifest) ? "; the best" : "");
   fmt::print("  {} parameters in {} weights, trained in {}, with {} moments each; loss {:.4f}\n", params,
              manifest.weights.size(), manifest.dtype, manifest.moments, manifest.loss);
   fmt::print("  {} in {} files, written by {} ranks; {} samples visited\n", format_size(checkpoint.bytes()),
              manifest.files.size(), manifest.ranks, manifest.samples);
+  if (manifest.eval_loss) fmt::print("  evaluated: loss {:.4f}\n", *manifest.eval_loss);
   fmt::print("  options:{}\n", given_options(manifest));
   if (!options.tensors) return;
   for (const auto& [name, shape] : manifest.weights) print_tensor(name, "fp32", shape);

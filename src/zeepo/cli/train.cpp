@@ -20,6 +20,7 @@ void add_option(CLI::App& command, const TrainOption& option) {
   } else {
     added = command.add_option(option.name, help)->type_name(option.type);
     added->expected(option.value_left_out.empty() ? 1 : 0, 1);
+    if (option.repeatable) added->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (option.otherwise.empty()) added->default_str(option.text(TrainOptions{}));
   }
   added->group(std::string(title_of(option.group)))->required(option.required);
@@ -36,7 +37,7 @@ OptionTexts texts_of(const CLI::App& command) {
     }
     const auto values = given->results();
     const bool alone = !option.value_left_out.empty() && (values.empty() || values.front().empty());
-    texts[option.name] = alone ? option.value_left_out : values.front();
+    texts[option.name] = alone ? option.value_left_out : fmt::format("{}", fmt::join(values, ","));
   }
   return texts;
 }

@@ -39,12 +39,14 @@ class Linear : public Module {
   friend void tile_linears(Module& model, std::int64_t count);
   friend void set_products(Module& model, Products products);
   void cut(std::int64_t count);
+  void cut_bias();
+  Tensor bias() const;
 
   WeightLayout layout_;
-  std::int64_t rows_;              // of the weight as it is stored
-  Parameter* weight_;              // null where it is in tiles
-  std::vector<Tile*> tiles_ = {};  // in the order of their rows
-  Parameter* bias_ = nullptr;
+  std::int64_t rows_;                    // of the weight as it is stored
+  Parameter* weight_;                    // null where it is in tiles
+  std::vector<Tile*> tiles_ = {};        // in the order of their rows
+  std::vector<Parameter*> biases_ = {};  // one; or several that follow one another, where some parts are frozen
   Products products_ = Products::as_stored;
 };
 
@@ -54,7 +56,8 @@ void set_products(Module& model, Products products);
 // Cuts the weight of every linear layer in the model into `count` tiles of stored rows, as equal as whole rows allow
 // and at least one row each, so that a tile is all that must be gathered at a time. Names, first values and files stay
 // as they are, results too (ops/tiled_linear.h). A weight that another module borrows stays whole, as do embeddings and
-// biases. Once, before an engine is made for the model.
+// biases. A layer of which some parts are frozen and others not is cut there too, its bias as well, whatever the count:
+// each tile is frozen, or is not. Once, before an engine is made for the model.
 void tile_linears(Module& model, std::int64_t count);
 
 // Rows of a table.   ids: int32 (B, T)   y: (B, T, width)

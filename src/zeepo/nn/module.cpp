@@ -1,6 +1,7 @@
 #include "zeepo/nn/module.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "zeepo/autograd/checkpoint.h"
 #include "zeepo/autograd/tape.h"
@@ -14,9 +15,12 @@ Tensor Module::operator()(const Tensor& x) {
   return visit(x, [this](const Tensor& input) { return forward(input); });
 }
 
+// Below the lowest trained parameter nothing is recorded: the module has no backward visit.
 Tensor Module::visit(const Tensor& x, const std::function<Tensor(const Tensor&)>& f) {
   const auto run = [&] { return checkpointed_ ? checkpoint(x, f) : f(x); };
   if (!hooks_) return run();
+  std::optional<TapeScope> unrecorded;
+  if (Tape::current() && !wanted_gradient(x) && !trains()) unrecorded.emplace(nullptr);
   hooks_->before_forward(*this);
   Tape* tape = Tape::current();
   if (tape) tape->mark([this, hooks = hooks_] { hooks->after_backward(*this); });
@@ -24,6 +28,12 @@ Tensor Module::visit(const Tensor& x, const std::function<Tensor(const Tensor&)>
   if (tape) tape->mark([this, hooks = hooks_] { hooks->before_backward(*this); });
   hooks_->after_forward(*this);
   return y;
+}
+
+bool Module::trains() const {
+  const auto trainable = [](const auto& parameter) { return parameter->leaf().trainable(); };
+  return std::ranges::any_of(parameters_, trainable) || std::ranges::any_of(borrowed_, trainable) ||
+         std::ranges::any_of(children_, [](const Child& child) { return child.second->trains(); });
 }
 
 Parameter& Module::parameter(std::string name, Shape shape, Init init) {

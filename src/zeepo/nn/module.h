@@ -45,6 +45,8 @@ class Module {
   const std::vector<std::unique_ptr<Parameter>>& own_parameters() const { return parameters_; }
   // Parameters of other modules that this one works with: a tied head.
   const std::vector<Parameter*>& borrowed_parameters() const { return borrowed_; }
+  // Whether a parameter of its own, of a module inside it, or borrowed is trainable.
+  bool trains() const;
   // A unit's parameters travel together. Where a model marks none, each child of the outermost module is one.
   bool is_unit() const { return unit_; }
   // A tile is visited within the unit that holds it, and its parameters come and go by themselves.

@@ -1,5 +1,7 @@
 #include "zeepo/nn/parameter.h"
 
+#include <algorithm>
+
 #include "zeepo/base/error.h"
 
 namespace zeepo {
@@ -16,6 +18,15 @@ void Parameter::set_slices(std::vector<Slice> slices) {
   if (elements != this->elements())
     throw Error("parameter {}: its slices have {} elements, it has {}", name_, elements, this->elements());
   slices_ = std::move(slices);
+}
+
+void Parameter::freeze(std::size_t slice) {
+  slices_[slice].trainable = false;
+  leaf_->set_trainable(std::ranges::any_of(slices_, &Slice::trainable));
+}
+
+bool Parameter::partly_frozen() const {
+  return std::ranges::any_of(slices_, &Slice::trainable) && !std::ranges::all_of(slices_, &Slice::trainable);
 }
 
 Parameter::operator Tensor() const {

@@ -20,6 +20,7 @@ class Parameter {
     std::string name;
     Shape shape;                                          // of the named weight
     std::int64_t begin = 0, elements = shape.elements();  // of it
+    bool trainable = true;
   };
 
   Parameter(std::string name, Shape shape, Init init);
@@ -30,6 +31,10 @@ class Parameter {
   const Init& init() const { return init_; }
   const std::vector<Slice>& slices() const { return slices_; }  // at least one: itself
   void set_slices(std::vector<Slice> slices);
+  // A slice stays as it is; with all of them, the parameter. One that is frozen in part must be cut before an engine is
+  // made for the model: tile_linears() (nn/layers.h).
+  void freeze(std::size_t slice);
+  bool partly_frozen() const;
 
   Leaf& leaf() const { return *leaf_; }
   // The value as it is now, its gradient wanted if the parameter is trainable.

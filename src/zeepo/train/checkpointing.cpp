@@ -1,6 +1,7 @@
 #include "zeepo/train/checkpointing.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
@@ -68,9 +69,19 @@ Checkpointing::~Checkpointing() {
 void Checkpointing::after_step(const StepReport& step, const Depths& depths) {
   if (file_) look_after(false);
   const std::int64_t every = options_.checkpoint_every;
-  if (every == 0 || step.step % every != 0) return;
+  const bool improved = best_ && best_->step == step.step;
+  if (!improved && (every == 0 || step.step % every != 0)) return;
   if (file_) look_after(true);
   begin(step, depths);
+}
+
+void Checkpointing::evaluated(std::int64_t step, double loss) {
+  evaluated_ = {step, loss};
+  if (std::isfinite(loss) && (!best_ || loss < best_->loss)) best_ = evaluated_;
+}
+
+void Checkpointing::finish() {
+  if (file_) look_after(true);
 }
 
 bool Checkpointing::save_last(const StepReport& step, const Depths& depths) {
@@ -107,6 +118,9 @@ void Checkpointing::begin(const StepReport& step, const Depths& depths) {
   manifest_.step = step.step;
   manifest_.samples = batches_.visited(step.step);
   manifest_.loss = step.result.loss;
+  if (evaluated_ && evaluated_->step == step.step && std::isfinite(evaluated_->loss))
+    manifest_.eval_loss = evaluated_->loss;
+  manifest_.best = best_;
   manifest_.progress = engine_.progress();
   manifest_.depths = depths;
   manifest_.ranks = ranks_;
@@ -145,13 +159,21 @@ void Checkpointing::look_after(bool wait) {
     }
   }
   last_failed_ = any_failed(failure) || failed;
-  if (last_failed_) return report_.fault(manifest_.step, "checkpoint", kNone);
+  if (last_failed_) {
+    best_ = saved_best_;  // a later one may be the lowest that is there
+    return report_.fault(manifest_.step, "checkpoint", kNone);
+  }
+  const bool improved = manifest_.best && manifest_.best->step == manifest_.step;
+  if (improved) saved_best_ = manifest_.best;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begun_;
   report_.checkpoint(manifest_.step, checkpoint_path(options_.checkpoint_dir, manifest_.step), bytes, elapsed.count());
   try {
-    if (directory_) directory_->keep(options_.checkpoint_keep);
+    if (directory_ && improved) directory_->name_best(manifest_.step);
+    const auto best = saved_best_ ? std::optional(saved_best_->step) : std::nullopt;
+    if (directory_) directory_->keep(options_.checkpoint_keep, best);
   } catch (const std::exception& error) {
-    report_.fault(manifest_.step, "checkpoint", fmt::format("an older checkpoint cannot be removed: {}", error.what()));
+    report_.fault(manifest_.step, "checkpoint",
+                  fmt::format("an older checkpoint cannot be removed, or the best not named: {}", error.what()));
   }
 }
 

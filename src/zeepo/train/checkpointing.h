@@ -30,10 +30,16 @@ class Checkpointing {
                 ModelEngine& engine, RunReport& report, FileOperations& operations);
   ~Checkpointing();
 
+  // The loss of an evaluation after a step: the lowest so far makes a save due after the step.
+  void evaluated(std::int64_t step, double loss);
+  // The lowest of the run that goes on.
+  void restore_best(const std::optional<Manifest::Evaluated>& best) { best_ = saved_best_ = best; }
   // Looks after the save that is under way and, where one is due, begins another.
   void after_step(const StepReport& step, const Depths& depths);
   // A checkpoint of this step, published when this returns. False: it could not be written.
   bool save_last(const StepReport& step, const Depths& depths);
+  // What has been begun is published, or has failed, when this returns: a run that ends early keeps it.
+  void finish();
   // Whether the last save that was begun has failed.
   bool last_failed() const { return last_failed_; }
 
@@ -56,6 +62,8 @@ class Checkpointing {
   std::int64_t last_begun_ = 0;                     // step
   std::chrono::steady_clock::time_point begun_;     // the same
   bool last_failed_ = false;
+  std::optional<Manifest::Evaluated> evaluated_, best_;  // last; the lowest so far
+  std::optional<Manifest::Evaluated> saved_best_;        // the lowest that has a checkpoint
 };
 
 }  // namespace zeepo

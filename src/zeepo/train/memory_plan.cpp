@@ -20,12 +20,17 @@ MemoryPlan plan_memory(const RunSetup& setup) {
     session.restart_peaks();
     const Shape shape{setup.options.micro_batch, setup.options.seq_len};
     const auto blank = [&] { return TokenBatch{Tensor(shape, DType::i32), Tensor(shape, DType::i32)}; };
+    const auto step = [&](int number) {
+      engine.expect_rate(0);
+      for (std::int64_t m = 0; m < options.accumulation; ++m) run_micro_step(engine, setup, number, m, blank);
+      (void)engine.step(0);
+    };
     const auto two_steps = [&] {  // the first is recorded; like all later ones, the second runs ahead
-      for (int step = 1; step <= 2; ++step) {
-        engine.expect_rate(0);
-        for (std::int64_t m = 0; m < options.accumulation; ++m) run_micro_step(engine, setup, step, m, blank);
-        (void)engine.step(0);
-      }
+      step(1);
+      step(2);
+      if (setup.options.eval_data.empty()) return;
+      for (int pass = 0; pass < 2; ++pass) (void)run_eval_pass(engine, setup, blank);
+      step(3);  // after what an evaluation has left
     };
     two_steps();
     for (std::size_t level = 1; level < setup.levels.prefetch_bytes.size(); ++level) {

@@ -16,4 +16,13 @@ void run_micro_step(ModelEngine& engine, const RunSetup& setup, std::int64_t ste
   RandomState::current() = {};
 }
 
+float run_eval_pass(ModelEngine& engine, const RunSetup& setup, const std::function<TokenBatch()>& batch) {
+  float loss = 0;
+  engine.infer([&] {
+    const TokenBatch tokens = batch();
+    loss = setup.model->loss(tokens.ids, tokens.targets, 1.0f).to_floats()[0];
+  });
+  return loss;
+}
+
 }  // namespace zeepo

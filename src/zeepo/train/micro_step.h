@@ -1,4 +1,4 @@
-// One micro-step: forward and backward pass of one micro-batch on one rank.
+// One micro-step: forward and backward pass of one micro-batch on one rank; or its forward pass alone.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +20,8 @@ struct TokenBatch {
 // `number` counts from 0 within `step`. `batch` is called inside of the engine's pass, where its memory is planned.
 void run_micro_step(ModelEngine& engine, const RunSetup& setup, std::int64_t step, std::int64_t number,
                     const std::function<TokenBatch()>& batch);
+
+// Forward pass alone, without dropout: the sum of the losses of the targets that count.
+float run_eval_pass(ModelEngine& engine, const RunSetup& setup, const std::function<TokenBatch()>& batch);
 
 }  // namespace zeepo

@@ -14,6 +14,9 @@ inline constexpr std::int64_t kMostSamples = 1
 void add_data_options(std::vector<TrainOption>& table);
 void add_optimizer_options(std::vector<TrainOption>& table);
 void add_numerics_options(std::vector<TrainOption>& table);
+// What of the model is trained, and how the training is watched: option_entries_tuning.cpp.
+void add_tuning_options(std::vector<TrainOption>& table);
+void add_evaluation_options(std::vector<TrainOption>& table);
 // Where and how it is computed: option_entries_execution.cpp.
 void add_rank_options(std::vector<TrainOption>& table);
 void add_memory_options(std::vector<TrainOption>& table);

@@ -26,6 +26,8 @@ const std::vector<TrainOption>& option_table() {
     std::vector<TrainOption> made;
     add_data_options(made);
     add_optimizer_options(made);
+    add_tuning_options(made);
+    add_evaluation_options(made);
     add_numerics_options(made);
     add_rank_options(made);
     add_memory_options(made);

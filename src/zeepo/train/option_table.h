@@ -40,6 +40,7 @@ struct TrainOption {
   std::string otherwise = {};  // what holds where there is no value, in words; empty where text() has the default
   bool required = false;
   bool is_flag = false;             // takes no value on the command line
+  bool repeatable = false;          // given several times, its texts are joined by commas
   std::string value_left_out = {};  // the text of an option that stands alone; empty: it must have a value
   std::string type = {};            // of the value, in the help: "INT"
   // An entry that does not say is held to be what asks for most care.

@@ -86,10 +86,17 @@ void check_fallback(const TrainOptions& options) {
     throw UsageError("train: --output-fallback {}: is --output; name another place, on another disk at best", given);
 }
 
+void check_evaluation(const TrainOptions& options) {
+  if (!options.eval_data.empty()) return;
+  if (options.eval_every > 0) throw UsageError("train: --eval-every {}: needs --eval-data", options.eval_every);
+  if (options.eval_samples > 0) throw UsageError("train: --eval-samples {}: needs --eval-data", options.eval_samples);
+}
+
 }  // namespace
 
 StepPhase step_phase(const TrainOptions& options) {
-  return options.clip > 0 || options.dtype == DType::f16 ? StepPhase::after_backward : StepPhase::in_backward;
+  const bool whole = options.clip > 0 || options.dtype == DType::f16 || options.on_nan == OnNan::skip;
+  return whole ? StepPhase::after_backward : StepPhase::in_backward;
 }
 
 HostStepObstacle host_step_obstacle(const TrainOptions& options) {
@@ -111,6 +118,7 @@ void check(const TrainOptions& options) {
   check_sums(options);
   check_step_below(options);
   check_fallback(options);
+  check_evaluation(options);
 }
 
 }  // namespace zeepo

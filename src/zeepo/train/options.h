@@ -34,7 +34,8 @@ struct TrainOptions {
   Schedule schedule;
   Decay decay = Decay::all;
   float clip = 1.0f;
-  std::optional<float> dropout;  // instead of the three that config.json gives
+  std::vector<std::string> freeze;  // patterns of names: weights that stay as they are
+  std::optional<float> dropout;     // instead of the three that config.json gives
   Backend backend = Backend::cpu;
   DType dtype = DType::f32;
   LossScale::Options loss_scale;  // fp16 only
@@ -75,6 +76,11 @@ struct TrainOptions {
     bool allow_changes = false;  // of options that change the result
   } resume;
 
+  std::filesystem::path eval_data;  // empty: no evaluation
+  std::int64_t eval_every = 0;      // steps; 0: only after the last one
+  std::int64_t eval_samples = 0;    // the first ones; 0: all
+  OnNan on_nan = OnNan::stop;
+
   std::int64_t print_every = 1;                        // steps between progress lines
   std::string log;                                     // JSON lines: a path, "-" for stdout, empty for none
   std::filesystem::path tensorboard, csv, prometheus;  // the same for other tools; empty: none
@@ -90,7 +96,8 @@ struct TrainOptions {
   std::optional<DType> output_dtype;      // else the run's
 };
 
-// Without clipping, or a loss scale that may skip the step, nothing holds it up until all gradients are there.
+// Without clipping, or a loss scale or a loss that may skip the step, nothing holds it up until all gradients are
+// there.
 StepPhase step_phase(const TrainOptions& options);
 
 // What keeps the host from stepping a part of the optimizer's state beside the device in this run.

@@ -12,11 +12,6 @@
 namespace zeepo {
 namespace {
 
-// JSON has no infinity and no NaN: they are written as null.
-nlohmann::ordered_json number(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-}
-
 std::string duration(double seconds) {
   const auto total = std::llround(seconds);
   if (total < 60) return fmt::format("{} s", total);
@@ -26,11 +21,15 @@ std::string duration(double seconds) {
 
 }  // namespace
 
+nlohmann::ordered_json json_number(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+
 nlohmann::ordered_json to_json(const StepReport& report) {
   nlohmann::ordered_json event{{"event", "step"},
                                {"step", report.step},
-                               {"loss", number(report.result.loss)},
-                               {"grad_norm", number(report.result.grad_norm)},
+                               {"loss", json_number(report.result.loss)},
+                               {"grad_norm", json_number(report.result.grad_norm)},
                                {"lr", report.lr},
                                {"tokens", report.tokens},
                                {"seconds", report.seconds},
@@ -47,6 +46,8 @@ nlohmann::ordered_json to_json(const StepReport& report) {
   if (report.result.loss_scale != 1) {
     event["loss_scale"] = report.result.loss_scale;
     event["skipped"] = report.result.skipped;
+  } else if (report.result.skipped) {
+    event["skipped"] = true;
   }
   return event;
 }

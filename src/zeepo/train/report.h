@@ -13,6 +13,9 @@
 
 namespace zeepo {
 
+// JSON has no infinity and no NaN: they are written as null.
+nlohmann::ordered_json json_number(double value);
+
 struct StepReport {
   std::int64_t step, tokens;
   StepResult result;

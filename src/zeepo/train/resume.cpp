@@ -67,7 +67,7 @@ class Loader {
     share(failure);
     const Manifest& manifest = checkpoint->manifest();
     report_.resumed(manifest.step, path, changes_);
-    return {manifest.step, manifest.samples, manifest.loss, manifest.depths};
+    return {manifest.step, manifest.samples, manifest.loss, manifest.depths, manifest.best};
   }
 
  private:

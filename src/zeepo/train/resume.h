@@ -17,6 +17,7 @@ struct ResumePoint {
   std::int64_t step = 0, samples = 0;
   double loss = 0;
   Depths depths = {};  // of the tuner
+  std::optional<Manifest::Evaluated> best = {};
 };
 
 // What differs between a checkpoint and the run that is to go on from it, a line each: what changes the result, and

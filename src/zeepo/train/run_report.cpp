@@ -1,5 +1,7 @@
 #include "zeepo/train/run_report.h"
 
+#include <cmath>
+
 #include "zeepo/base/error.h"
 #include "zeepo/base/numa.h"
 #include "zeepo/base/say.h"
@@ -21,10 +23,14 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
   const RunSetup& setup = plan.setup;
   const TrainOptions& options = setup.options;
   const TuningRange& levels = setup.levels;
-  std::int64_t params = 0;
-  for (const auto& named : named_parameters(*setup.model)) params += named.parameter->elements();
+  std::int64_t params = 0, trained = 0;
+  for (const auto& named : named_parameters(*setup.model)) {
+    params += named.parameter->elements();
+    if (named.parameter->leaf().trainable()) trained += named.parameter->elements();
+  }
   nlohmann::ordered_json event{{"event", "plan"},
                                {"params", params},
+                               {"trained_params", trained},
                                {"dtype", name_of(options.dtype)},
                                {"steps", options.steps},
                                {"tokens_per_step", setup.tokens_per_step()},
@@ -45,8 +51,9 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
   if (auto below = step_below_json(plan); !below.is_null()) event["step_below"] = std::move(below);
   log_.write(event);
   if (!speaks()) return;
-  say("{} with {} parameters in {}; {} steps of {} x {} tokens\n", name_of(setup.config.architecture), params,
-      name_of(options.dtype), options.steps, setup.tokens_per_step() / options.seq_len, options.seq_len);
+  say("{} with {} parameters{} in {}; {} steps of {} x {} tokens\n", name_of(setup.config.architecture), params,
+      trained < params ? fmt::format(", {} of them trained,", trained) : "", name_of(options.dtype), options.steps,
+      setup.tokens_per_step() / options.seq_len, options.seq_len);
   if (options.backend == Backend::cuda && communicator_.size() > 1)
     say("{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
         communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
@@ -104,6 +111,30 @@ void RunReport::fault(std::int64_t step, const std::string& what, const std::str
   log_.write({{"event", "fault"}, {"step", step}, {"what", what}, {"message", message}});
   if (!speaks()) return;
   tell(fmt::format("zeepo: warning: {}", message));
+}
+
+void RunReport::evaluated(std::int64_t step, const Evaluation::Result& result) {
+  log_.write({{"event", "eval"},
+              {"step", step},
+              {"loss", json_number(result.loss)},
+              {"tokens", result.tokens},
+              {"seconds", result.seconds}});
+  if (speaks())
+    tell(fmt::format("evaluation after step {}: loss {:.4f}, perplexity {:.4g}", step, result.loss,
+                     std::exp(result.loss)));
+}
+
+void RunReport::not_finite(std::int64_t step, const StepResult& result, const nlohmann::ordered_json& micro_batches,
+                           const std::string& message) {
+  log_.write({{"event", "fault"},
+              {"step", step},
+              {"what", "nan"},
+              {"loss", json_number(result.loss)},
+              {"grad_norm", json_number(result.grad_norm)},
+              {"skipped", result.skipped},
+              {"micro_batches", micro_batches},
+              {"message", message}});
+  if (speaks()) tell(fmt::format("zeepo: warning: {}", message));
 }
 
 void RunReport::collect_ranks(Session& session, const MovedBytes& moved) {

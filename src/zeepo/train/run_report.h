@@ -9,6 +9,7 @@
 #include "zeepo/binding/model_engine.h"
 #include "zeepo/comm/gpu_place.h"
 #include "zeepo/metrics/event_sinks.h"
+#include "zeepo/train/evaluation.h"
 #include "zeepo/train/planning.h"
 #include "zeepo/train/report.h"
 #include "zeepo/train/tuner.h"
@@ -26,12 +27,16 @@ class RunReport {
   void tiers(Session& session);
   void begin_steps(std::int64_t steps);
   void step(const StepReport& report);
+  void evaluated(std::int64_t step, const Evaluation::Result& result);
   void tuned(std::int64_t step, const Tuner& tuner);
   void end_steps() { progress_.reset(); }
   // By a signal; also ends the steps.
   void stopped(std::int64_t after_step, int signal, bool saved);
   // Something that does not end the run.
   void fault(std::int64_t step, const std::string& what, const std::string& message);
+  // A loss or gradients that are not numbers, with the samples of the micro-batches where that arose.
+  void not_finite(std::int64_t step, const StepResult& result, const nlohmann::ordered_json& micro_batches,
+                  const std::string& message);
   // A collective, after settle(): what the ranks have used, for the summary. `moved` is what the last step has moved,
   // its update included.
   void collect_ranks(Session& session, const MovedBytes& moved);

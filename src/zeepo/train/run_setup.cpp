@@ -4,6 +4,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/budget/memory_plan.h"
+#include "zeepo/nn/freeze.h"
 #include "zeepo/nn/layers.h"
 
 namespace zeepo {
@@ -20,6 +21,15 @@ ModelConfig configured(const TrainOptions& options) {
 
 std::shared_ptr<LanguageModel> model_for(const ModelConfig& config, const TrainOptions& options) {
   std::shared_ptr<LanguageModel> model = make_model(config);
+  freeze(*model, options.freeze, "train: --freeze");
+  if (options.products == Products::fp8)
+    for (const auto& named : named_parameters(*model))
+      if (named.parameter->partly_frozen())
+        throw UsageError(
+            "train: --matmul-dtype fp8: with whole layers, and --freeze {} freezes a part of {}{}; freeze all of it, "
+            "or "
+            "none",
+            fmt::join(options.freeze, ","), named.prefix, named.parameter->name());
   tile_linears(*model, options.linear_tiles);
   set_products(*model, options.products);
   return model;
@@ -86,7 +96,8 @@ RunSetup RunSetup::with(const Arrangement& arrangement) const {
 RunSetup RunSetup::with(TrainOptions changed) const {
   RunSetup other = *this;
   other.options = std::move(changed);
-  if (other.options.linear_tiles != options.linear_tiles || other.options.products != options.products)
+  if (other.options.linear_tiles != options.linear_tiles || other.options.products != options.products ||
+      other.options.freeze != options.freeze)
     other.model = model_for(config, other.options);
   return other;
 }
@@ -116,6 +127,7 @@ EngineOptions engine_options(const RunSetup& setup) {
           .step_phase = step_phase(options),
           .activation_checkpointing = options.activation_checkpointing,
           .loss_scale = options.loss_scale,
+          .on_nan = options.on_nan,
           .snapshot_bytes = snapshot_bytes(options)};
 }
 

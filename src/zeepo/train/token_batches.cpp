@@ -23,24 +23,41 @@ std::int64_t TokenBatches::visited(std::int64_t steps) const {
 }
 
 TokenBatches::Ids TokenBatches::read(std::int64_t step, std::int64_t micro_step) const {
-  std::vector<std::int32_t> sample(static_cast<std::size_t>(seq_len_) + 1);
   Ids batch;
-  for (std::int64_t row = 0; row < micro_batch_.micro_batch; ++row) {
-    const std::int64_t visit = first_visit_ + visit_number(micro_batch_, step - first_step_, micro_step, rank_, row);
-    data_.tokens.read(begin_of(visit), sample);
-    batch.ids.insert(batch.ids.end(), sample.begin(), sample.end() - 1);
-    if (data_.mask) {
-      const std::vector<bool> counts = data_.mask->read(begin_of(visit) + 1, seq_len_);
-      for (std::size_t i = 0; i < counts.size(); ++i)
-        if (!counts[i]) sample[i + 1] = -1;
-    }
-    batch.targets.insert(batch.targets.end(), sample.begin() + 1, sample.end());
-  }
+  for (const std::int64_t sample : samples_of(step, {micro_step, rank_})) batch.append(data_, sample, seq_len_);
   return batch;
 }
 
-std::int64_t TokenBatches::begin_of(std::int64_t visit) const {
-  return sample_index(visit, samples_, order_, seed_) * seq_len_;
+std::vector<std::int64_t> TokenBatches::samples_of(std::int64_t step, const MicroBatchPlace& place) const {
+  std::vector<std::int64_t> samples;
+  for (std::int64_t row = 0; row < micro_batch_.micro_batch; ++row)
+    samples.push_back(
+        sample_of(first_visit_ + visit_number(micro_batch_, step - first_step_, place.micro_step, place.rank, row)));
+  return samples;
+}
+
+std::vector<std::int64_t> TokenBatches::samples_of(std::int64_t step) const {
+  std::vector<std::int64_t> samples;
+  const std::int64_t first = visited(step - 1);
+  for (std::int64_t i = 0; i < micro_batch_.global_batch(); ++i) samples.push_back(sample_of(first + i));
+  return samples;
+}
+
+void TokenBatches::Ids::append(const TrainingData& data, std::int64_t sample, std::int64_t seq_len) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(seq_len) + 1);
+  data.tokens.read(sample * seq_len, tokens);
+  ids.insert(ids.end(), tokens.begin(), tokens.end() - 1);
+  if (data.mask) {
+    const std::vector<bool> counts = data.mask->read(sample * seq_len + 1, seq_len);
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      if (!counts[i]) tokens[i + 1] = -1;
+  }
+  targets.insert(targets.end(), tokens.begin() + 1, tokens.end());
+}
+
+void TokenBatches::Ids::append_blank(std::int64_t seq_len) {
+  ids.insert(ids.end(), static_cast<std::size_t>(seq_len), 0);
+  targets.insert(targets.end(), static_cast<std::size_t>(seq_len), -1);
 }
 
 std::optional<std::int64_t> TokenBatches::counted_targets(std::int64_t step) const {
@@ -48,7 +65,7 @@ std::optional<std::int64_t> TokenBatches::counted_targets(std::int64_t step) con
   const std::int64_t first = visited(step - 1);
   std::int64_t counted = 0;
   for (std::int64_t i = 0; i < micro_batch_.global_batch(); ++i)
-    counted += data_.mask->count(begin_of(first + i) + 1, seq_len_);
+    counted += data_.mask->count(sample_of(first + i) * seq_len_ + 1, seq_len_);
   return counted;
 }
 

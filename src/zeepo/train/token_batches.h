@@ -24,10 +24,16 @@ class TokenBatches {
 
   struct Ids {
     std::vector<std::int32_t> ids, targets;
+    // Adds sample number `sample`, of `seq_len` tokens; or one of which no target counts.
+    void append(const TrainingData& data, std::int64_t sample, std::int64_t seq_len);
+    void append_blank(std::int64_t seq_len);
     TokenBatch on_device(const Shape& shape, std::optional<float> divisor = std::nullopt) const;
   };
   // `step` counts from 1, `micro_step` from 0.
   Ids read(std::int64_t step, std::int64_t micro_step) const;
+  // The samples of a micro-batch, on any rank; or of the step's global batch, in order.
+  std::vector<std::int64_t> samples_of(std::int64_t step) const;
+  std::vector<std::int64_t> samples_of(std::int64_t step, const MicroBatchPlace& place) const;
   // The targets that count in the step's global batch; nothing where all of them do.
   std::optional<std::int64_t> counted_targets(std::int64_t step) const;
   // What the sum of the losses of each micro-batch is divided by, so that the mean over the micro-batches is the mean
@@ -37,7 +43,7 @@ class TokenBatches {
   std::int64_t samples() const { return samples_; }
 
  private:
-  std::int64_t begin_of(std::int64_t visit) const;
+  std::int64_t sample_of(std::int64_t visit) const { return sample_index(visit, samples_, order_, seed_); }
 
   const TrainingData& data_;
   BatchShape micro_batch_;

@@ -6,6 +6,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/model/model_tensors.h"
+#include "zeepo/train/evaluation.h"
 #include "zeepo/train/model_saving.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/train/step_side.h"
@@ -42,6 +43,12 @@ Trainer::Trainer(TrainOptions options, Communicator& communicator)
       communicator_(communicator),
       tensors_(model_tensors(setup_.config)) {
   data_.emplace(open_training_data(options_.data, options_.model, setup_.config));
+  if (!options_.eval_data.empty()) {
+    eval_data_.emplace(open_training_data(options_.eval_data, options_.model, setup_.config));
+    if (const std::int64_t tokens = eval_data_->tokens.tokens(); tokens <= options_.seq_len)
+      throw Error("train: --eval-data {}: {} tokens: must be more than --seq-len {}", options_.eval_data.string(),
+                  tokens, options_.seq_len);
+  }
   const std::int64_t samples = sample_count(data_->tokens.tokens(), options_.seq_len);
   if (options_.steps == 0)
     setup_.options.steps = std::max<std::int64_t>(1, samples * options_.seq_len / setup_.tokens_per_step());
@@ -58,6 +65,11 @@ void Trainer::check_ranks() const {
       {"config.json", hash(read_text(options_.model / "config.json"))},
       {"the number of tokens", fmt::format("{}", data_->tokens.tokens())},
       {"the number of tokens that count in the loss", data_->mask ? fmt::format("{}", data_->mask->counted()) : "all"}};
+  if (eval_data_) {
+    values.emplace_back("the number of tokens of --eval-data", fmt::format("{}", eval_data_->tokens.tokens()));
+    values.emplace_back("the number of tokens of --eval-data that count in the loss",
+                        eval_data_->mask ? fmt::format("{}", eval_data_->mask->counted()) : "all");
+  }
   for (auto& value : agreed_values(options_)) values.push_back(std::move(value));
   // Which --memory host= bounds beside sub_group_size, and which collectives depend on.
   values.emplace_back("the elements of a piece of optimizer state (--memory host=)",
@@ -78,6 +90,8 @@ void Trainer::run() {
   const RunPlan plan =
       plan_run(chosen, rooms, [&](const RunSetup& planned) { return measure_steps(planned, place, communicator_); });
   TokenBatches batches(*data_, plan.setup);
+  std::optional<Evaluation> evaluation;
+  if (eval_data_) evaluation.emplace(*eval_data_, plan.setup);
   report.plan(plan, batches.samples(), place);
   check_fits(plan, place);
   std::optional<TraceFile> traced;
@@ -89,6 +103,7 @@ void Trainer::run() {
     TrainingRun run(plan, batches, session, report, saving, timeline);
     FileOperations operations;
     const auto origin = origin_of(options_, *data_);
+    if (evaluation) run.evaluate_by(*evaluation);
     if (!options_.checkpoint_dir.empty()) run.keep_checkpoints(origin, operations);
     if (!options_.resume.wanted || !run.resume(origin)) run.load(files ? &*files : nullptr);
     saving.check_places();  // swap files have taken their room

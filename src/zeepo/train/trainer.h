@@ -31,7 +31,7 @@ class Trainer {
   const TrainOptions& options_;  // of the setup
   Communicator& communicator_;
   std::vector<ModelTensor> tensors_;  // of the model, in the order of its modules
-  std::optional<TrainingData> data_;
+  std::optional<TrainingData> data_, eval_data_;
 };
 
 }  // namespace zeepo

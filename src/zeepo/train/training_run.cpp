@@ -20,7 +20,8 @@ TrainingRun::TrainingRun(const RunPlan& plan, TokenBatches& batches, Session& se
       saving_(saving),
       timeline_(timeline),
       engine_(*plan.setup.model, session.communicator(), engine_options(plan.setup)),
-      page_faults_(session, engine_, report) {}
+      page_faults_(session, engine_, report),
+      nans_(options_, batches, report) {}
 
 void TrainingRun::load(const WeightFiles* files) {
   if (files) {
@@ -42,6 +43,7 @@ bool TrainingRun::resume(const std::map<std::string, std::string>& origin) {
   const auto point = resume_run(plan_.setup, origin, engine_, session_.communicator(), report_);
   if (!point) return false;
   resumed_ = *point;
+  if (checkpoints_) checkpoints_->restore_best(point->best);
   batches_.resume(point->step, point->samples);
   session_.restart_peaks();
   report_.tiers(session_);
@@ -76,6 +78,7 @@ void TrainingRun::train() {
     if (const int signal = stop_asked_after(last.result)) stop(last, tuning.depths(), signal);
     saving_.watch_room(number, report_);
     tuning.after_step(last);
+    if (const int signal = evaluate(number)) stop(last, tuning.depths(), signal);
     if (checkpoints_) checkpoints_->after_step(last, tuning.depths());
   }
   if (checkpoints_ && last.step > resumed_.step) checkpoints_->save_last(last, tuning.depths());
@@ -84,7 +87,7 @@ void TrainingRun::train() {
   if (const int signal = StopRequest::signal(); signal != 0 && plan_.setup.ranks.ranks == 1)
     stop(last, tuning.depths(), signal);
   report_.end_steps();
-  if (!std::isfinite(last.result.loss))  // fp16 has skipped it
+  if (!std::isfinite(last.result.loss) && options_.on_nan == OnNan::stop)  // fp16 has skipped it
     throw Error(
         "train: the loss of the last step, {}, is {}: the weights overflow in fp16{}. Lower --lr, or use --dtype bf16",
         options_.steps, last.result.loss, options_.output.empty() ? "" : "; nothing is written to --output");
@@ -109,12 +112,14 @@ StepReport TrainingRun::step(std::int64_t number) {
     const TokenBatches::Ids ids = batches_.read(number, m);
     run_micro_step(engine_, plan_.setup, number, m, [&] { return ids.on_device(batches_.shape(), divisor); });
   }
-  const StepResult result = engine_.step(lr, step_note(page_faults_.any()));
+  const StepResult result = apply_step(number, lr);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
 
   const std::int64_t tokens = plan_.setup.tokens_per_step();
   const double rate = static_cast<double>(tokens) / elapsed.count();
-  const double flops_a_token = 6 * static_cast<double>(parameter_count(engine_.units()));
+  // A frozen weight has no product for a gradient of its own.
+  const double flops_a_token = 4 * static_cast<double>(parameter_count(engine_.units())) +
+                               2 * static_cast<double>(trained_count(engine_.units()));
   return {number,
           tokens,
           result,
@@ -125,6 +130,28 @@ StepReport TrainingRun::step(std::int64_t number) {
           engine_.stalls() - stalled,
           counted,
           session_.take_recent_peaks()};
+}
+
+StepResult TrainingRun::apply_step(std::int64_t number, double lr) {
+  try {
+    const StepResult result = engine_.step(lr, step_note(page_faults_.any()));
+    nans_.after(number, result);
+    return result;
+  } catch (const NotFinite& fault) {
+    nans_.tell(number, fault.result(), "training stops");
+    if (checkpoints_) checkpoints_->finish();
+    throw;
+  }
+}
+
+int TrainingRun::evaluate(std::int64_t number) {
+  const std::int64_t every = options_.eval_every;
+  if (!evaluation_ || (number != options_.steps && (every == 0 || number % every != 0))) return 0;
+  const Evaluation::Result result = evaluation_->run(engine_);
+  if (result.signal != 0) return result.signal;
+  report_.evaluated(number, result);
+  if (checkpoints_) checkpoints_->evaluated(number, result.loss);
+  return 0;
 }
 
 void TrainingRun::stop(const StepReport& last, const Depths& depths, int signal) {

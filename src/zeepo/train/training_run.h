@@ -8,7 +8,9 @@
 
 #include "zeepo/model/weight_files.h"
 #include "zeepo/train/checkpointing.h"
+#include "zeepo/train/evaluation.h"
 #include "zeepo/train/model_saving.h"
+#include "zeepo/train/nan_watch.h"
 #include "zeepo/train/page_faults.h"
 #include "zeepo/train/planning.h"
 #include "zeepo/train/resume.h"
@@ -28,6 +30,8 @@ class TrainingRun {
   void load(const WeightFiles* files);
   // All of a checkpoint's state; false where there is none to go on from. `origin`: see checkpointing.h.
   bool resume(const std::map<std::string, std::string>& origin);
+  // Lets train() evaluate; borrowed.
+  void evaluate_by(const Evaluation& evaluation) { evaluation_ = &evaluation; }
   // Lets train() write checkpoints.
   void keep_checkpoints(const std::map<std::string, std::string>& origin, FileOperations& operations);
   // All steps; then the model is saved, before anything else that may fail, and the summary told. Throws Error when the
@@ -39,6 +43,9 @@ class TrainingRun {
 
  private:
   StepReport step(std::int64_t number);
+  StepResult apply_step(std::int64_t number, double lr);
+  // The signal that has ended it before its end; 0: none.
+  int evaluate(std::int64_t number);
   [[noreturn]] void stop(const StepReport& last, const Depths& depths, int signal);
 
   const RunPlan& plan_;
@@ -52,6 +59,8 @@ class TrainingRun {
   ResumePoint resumed_ = {};  // the last step of the run before; 0 where there is none
   PageFaults page_faults_;
   std::unique_ptr<Checkpointing> checkpoints_;
+  const Evaluation* evaluation_ = nullptr;
+  NanWatch nans_;
 };
 
 }  // namespace zeepo

@@ -207,6 +207,7 @@ StepResult Engine::step(double lr, float note) {
   }
   norm_.finish(note);
   reducer_.gather_rest();
+  if (plan_.options.on_nan == OnNan::skip) norm_.hold_back();
   const StepContext context{++steps_taken_, lr};
   const bool any_deferred = !plan_.deferred.empty();
   if (!in_backward)
@@ -231,26 +232,36 @@ StepResult Engine::step(double lr, float note) {
   weights_.await_always_there();
 
   collectives_.check();  // the control has come: so has all that it was computed from; the rest the next step checks
-  const StepResult result{norm_.loss(), norm_.on_host().norm, skipped, norm_.loss_scale().value(), norm_.note()};
+  return finish_step(skipped);
+}
+
+StepResult Engine::finish_step(bool skipped) {
+  const bool scaled = norm_.loss_scale().in_use();
+  StepResult result{norm_.loss(), norm_.on_host().norm, skipped, norm_.loss_scale().value(), norm_.note()};
+  result.not_finite = !std::isfinite(result.loss) || (skipped && !scaled);
+  if (result.not_finite) result.bad_losses = norm_.bad_losses();
   if (skipped) {
-    if (in_backward)
-      throw Error(
+    if (plan_.steps_in_backward())
+      throw NotFinite(
+          result,
           "step: a gradient is infinite or not a number (loss {}); weights with finite gradients have been stepped in "
           "the backward pass. Lower --lr, or look for broken weights or data",
           result.loss);
     --steps_taken_;
-    if (!norm_.loss_scale().in_use())
-      throw Error(
+    if (!scaled && plan_.options.on_nan == OnNan::stop)
+      throw NotFinite(
+          result,
           "step: a gradient is infinite or not a number (loss {}); the weights are as before this step. Lower "
           "--lr, or look for broken weights or data",
           result.loss);
   } else if (!std::isfinite(result.loss)) {
-    throw Error(
+    throw NotFinite(
+        result,
         "step: the loss is {}, with finite gradients; the step has been taken. Lower --lr, or look for broken weights "
         "or data",
         result.loss);
   }
-  norm_.update_loss_scale(skipped);
+  norm_.update_loss_scale(skipped && !std::isfinite(result.grad_norm));
   return result;
 }
 

@@ -19,8 +19,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "zeepo/base/error.h"
 #include "zeepo/comm/communicator.h"
 #include "zeepo/zero/moved_bytes.h"
 #include "zeepo/zero/open_visits.h"
@@ -38,6 +40,18 @@ struct EngineProgress {
 struct SavedState {
   MomentSource moments;
   EngineProgress progress;
+};
+
+// A step whose loss or gradients are not finite. The same on all ranks.
+class NotFinite : public Error {
+ public:
+  template <class... Args>
+  explicit NotFinite(StepResult result, fmt::format_string<Args...> format, Args&&... args)
+      : Error(format, std::forward<Args>(args)...), result_(std::move(result)) {}
+  const StepResult& result() const { return result_; }
+
+ private:
+  StepResult result_;
 };
 
 class Engine {
@@ -86,9 +100,10 @@ class Engine {
   // in the backward pass.
   void expect_rate(double lr) { rate_.expected = lr; }
   // After `accumulation` micro-steps: norm, clip, step; or, where shards are stepped in the backward pass, what is left
-  // of it, with the rate that was expected. Throws Error when a gradient is not finite and there is no loss
-  // scale to lower, with the weights as before; and when the loss alone is not finite, after the step. Shards stepped
-  // in the backward pass leave out only those with such gradients; the others have been stepped when it throws.
+  // of it, with the rate that was expected. With OnNan::stop throws NotFinite when a gradient is not finite and there
+  // is no loss scale to lower, with the weights as before; and when the loss alone is not finite, after the step.
+  // Shards stepped in the backward pass leave out only those with such gradients; the others have been stepped when it
+  // throws.
   // `note` is a number of this rank's that travels with the losses: how the ranks agree on something at this step.
   StepResult step(double lr, float note = 0);
   // Returns when every weight is stepped, and nothing is on its way: others may then use the communicator.
@@ -114,6 +129,7 @@ class Engine {
   void reduce(std::size_t unit);
   void finish_reduction();
   void outlast_transfers() noexcept;
+  StepResult finish_step(bool skipped);
 
   UnitPlan units_;
   Timeline* timeline_;  // null: none

@@ -23,6 +23,8 @@ void check(const EngineOptions& options) {
   if (in_backward && (options.clip > 0 || options.dtype == DType::f16))
     throw Error("engine: clip {} in {}: steps in the backward pass cannot be clipped or scaled; step after it",
                 options.clip, name_of(options.dtype));
+  if (in_backward && options.on_nan == OnNan::skip)
+    throw Error("engine: steps in the backward pass cannot be skipped when a loss is not finite; step after it");
   if (!(options.host_share >= 0 && options.host_share <= 1))
     throw Error("engine: a share of {} stepped by the host: must be from 0 to 1", options.host_share);
   if (options.host_share > 0 && options.host_pieces_under_way < 1)

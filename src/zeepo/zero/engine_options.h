@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "zeepo/base/dtype.h"
 #include "zeepo/optim/optimizer.h"
@@ -17,6 +18,10 @@ enum class Use { train, infer };     // infer keeps the parameters alone
 // When gradients of several micro-steps are reduced over the ranks: each micro-step into the shard, the same at every
 // stage; or summed on each rank first, with less traffic, more memory and other rounding (stages 0 and 1).
 enum class Reduce { each, last };
+
+// What a step does whose loss or gradients are not finite: it throws NotFinite (engine.h); or it leaves weights and
+// optimizer state as they were, all of them, and says so in its result.
+enum class OnNan { stop, skip };
 
 struct EngineOptions {
   // Pieces are whole pages of files in every dtype, and whole blocks of the gradient norm.
@@ -51,6 +56,7 @@ struct EngineOptions {
   StepPhase step_phase = StepPhase::after_backward;
   bool activation_checkpointing = false;  // offloaded activations are always checkpoints
   LossScale::Options loss_scale = {};     // fp16 only
+  OnNan on_nan = OnNan::stop;             // skip: with StepPhase::after_backward
   std::int64_t snapshot_bytes = 0;        // of host memory that snapshots pass through; 0: none can be taken
 };
 
@@ -65,12 +71,23 @@ struct Depths {
   friend bool operator==(const Depths&, const Depths&) = default;
 };
 
+// A micro-batch of a step: of this micro-step, from 0, on this rank.
+struct MicroBatchPlace {
+  std::int64_t micro_step = 0;
+  int rank = 0;
+  friend bool operator==(const MicroBatchPlace&, const MicroBatchPlace&) = default;
+};
+
 struct StepResult {
   float loss = 0;  // the mean over the step's micro-batches, before the update
   float grad_norm = 0;
-  bool skipped = false;  // fp16 overflow: nothing was changed
+  bool skipped = false;  // fp16 overflow, or not finite: nothing was changed
   float loss_scale = 1;  // that the step was computed with
   float note = 0;        // the largest of the notes that the ranks gave Engine::step()
+  // The loss or a gradient is infinite or not a number, gradients that a loss scale has made so apart; and the
+  // micro-batches whose loss it is, none where the gradients alone are.
+  bool not_finite = false;
+  std::vector<MicroBatchPlace> bad_losses = {};
 };
 
 // Seconds that the compute has waited: for collectives, for host memory and files, and for the host's steps.

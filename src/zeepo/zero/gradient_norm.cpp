@@ -1,6 +1,8 @@
 #include "zeepo/zero/gradient_norm.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstring>
 
 #include "zeepo/device/copy.h"
@@ -97,19 +99,38 @@ const StepControl& GradientNorm::take() {
     std::memcpy(&host_control_, host_memory_.data(), sizeof(StepControl));
     host_loss_ = host_note_ = 0;
     const std::int64_t ranks = plan_.ranks.size;
-    const auto number = [&](const Sent& sent, std::int64_t rank, std::int64_t i) {
-      return host_losses()[sent.begin * ranks + rank * sent.numbers() + i];
-    };
     for (std::int64_t m = 0; m < plan_.options.accumulation; ++m) {
       const Sent sent = sent_with(m);
-      for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const float loss = number(sent, rank, sent.notes + m - sent.begin);
-        host_loss_ = static_cast<float>(double{host_loss_} + double{loss} * double{mean_});
-        if (sent.notes == 1) host_note_ = std::max(host_note_, number(sent, rank, 0));
+      for (int rank = 0; rank < ranks; ++rank) {
+        host_loss_ = static_cast<float>(double{host_loss_} + double{loss_of({m, rank})} * double{mean_});
+        if (sent.notes == 1)
+          host_note_ = std::max(host_note_, host_losses()[sent.begin * ranks + rank * sent.numbers()]);
       }
     }
+    if (plan_.options.on_nan == OnNan::skip && !std::isfinite(host_loss_)) host_control_.skip = 1;
   });
   return host_control_;
+}
+
+void GradientNorm::hold_back() {
+  if (take().skip == 0) return;
+  constexpr std::int64_t kSkip = offsetof(StepControl, skip) / sizeof(float);
+  const View skip = control_.part(kSkip, {1}).view();
+  launch([&](auto& s) { fill(s, skip, 1); });
+}
+
+float GradientNorm::loss_of(const MicroBatchPlace& place) const {
+  const Sent sent = sent_with(place.micro_step);
+  return host_losses()[sent.begin * plan_.ranks.size + place.rank * sent.numbers() + sent.notes + place.micro_step -
+                       sent.begin];
+}
+
+std::vector<MicroBatchPlace> GradientNorm::bad_losses() const {
+  std::vector<MicroBatchPlace> bad;
+  for (std::int64_t m = 0; m < plan_.options.accumulation; ++m)
+    for (int rank = 0; rank < plan_.ranks.size; ++rank)
+      if (!std::isfinite(loss_of({m, rank}))) bad.push_back({m, rank});
+  return bad;
 }
 
 StepControl GradientNorm::unit_control_on_host(std::size_t unit) const {

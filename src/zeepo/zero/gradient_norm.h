@@ -35,6 +35,10 @@ class GradientNorm {
   void finish(float note = 0);
   // Waits until the control, the loss and the ranks' notes are on the host.
   const StepControl& take();
+  // For OnNan::skip, before anything is stepped: a loss that is not finite skips the step, as gradients do.
+  void hold_back();
+  // Those that are not finite, after take().
+  std::vector<MicroBatchPlace> bad_losses() const;
 
   ConstView control() const { return control_.view(); }
   ConstView unit_control(std::size_t unit) const { return unit_controls_.part(unit_at(unit), {kControlSize}).view(); }
@@ -60,6 +64,7 @@ class GradientNorm {
     std::int64_t numbers() const { return notes + losses; }
   };
   Sent sent_with(std::int64_t micro_step) const;
+  float loss_of(const MicroBatchPlace& place) const;
   void send_losses(std::int64_t end);
   float* host_losses() const { return reinterpret_cast<float*>(host_memory_.data()) + kControlSize; }
 

@@ -15,4 +15,12 @@ std::int64_t parameter_count(const UnitPlan& plan) {
   return count;
 }
 
+std::int64_t trained_count(const UnitPlan& plan) {
+  std::int64_t count = 0;
+  for (const auto& unit : plan.units)
+    for (const auto& parameter : unit.parameters)
+      if (parameter.trainable) count += parameter.shape.elements();
+  return count;
+}
+
 }  // namespace zeepo

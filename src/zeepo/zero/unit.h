@@ -65,5 +65,6 @@ struct UnitPlan {
 
 // Elements of all parameters, without padding.
 std::int64_t parameter_count(const UnitPlan& plan);
+std::int64_t trained_count(const UnitPlan& plan);  // of those that are trained
 
 }  // namespace zeepo
