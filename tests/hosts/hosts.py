@@ -79,17 +79,15 @@ def first_child(process, seconds=10):
 
 
 def remove_leftovers(parent):
-    """Directories of programs that were killed: nobody holds their lock."""
+    """Directories of programs that were killed: nobody holds their lock, and somebody did."""
     for path in Path(parent).glob(PREFIX + "*"):
         try:
             with open(path / "lock") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        except OSError:  # not yet made, or another program removes it
-            if time.time() - path.stat().st_mtime > 60 if path.exists() else False:
-                shutil.rmtree(path, ignore_errors=True)
+                if lock.read():
+                    shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # in use, about to be, or removed by another program
 
 
 class Host:
@@ -112,6 +110,8 @@ class Hosts:
         self.directory = Path(tempfile.mkdtemp(prefix=PREFIX))
         self.lock = open(self.directory / "lock", "w")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.lock.write("held\n")
+        self.lock.flush()
         self.mark = uuid.uuid4().hex  # in the environment of every process of the hosts
         self.hosts = {}
         self.switch = None
