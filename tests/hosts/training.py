@@ -66,6 +66,22 @@ class Job:
         return self.left()
 
 
+def of_supervisor(process):
+    try:
+        return b"--elastic" in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False  # has ended
+
+
+def ranks_on(hosts, name):
+    return [process for process in hosts.processes(name, ["zeepo"]) if not of_supervisor(process)]
+
+
+def supervisor_on(hosts, name):
+    """The process of --elastic; nothing where there is none."""
+    return next((process for process in hosts.processes(name, ["zeepo"]) if of_supervisor(process)), None)
+
+
 def events(path):
     """The JSON lines of a log; a last one may be half written."""
     found = []

@@ -17,7 +17,8 @@ EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "
              "--output", "--output-dtype", "--output-retry", "--output-fallback", "--config", "--checkpoint-dir",
              "--checkpoint-every", "--checkpoint-keep", "--checkpoint-memory"]
 # What is for a GPU, or is drawn by another test.
-LEFT_OUT = ["--help", "--device", "--matmul-dtype", "--resume", "--allow-changes"]
+LEFT_OUT = ["--help", "--device", "--matmul-dtype", "--resume", "--allow-changes", "--elastic",
+            "--hosts", "--ranks-per-host"]
 
 
 def unknown_options(help_text):

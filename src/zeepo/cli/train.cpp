@@ -9,7 +9,9 @@
 #include "zeepo/comm/carrier.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/comm/throttled/throttled_communicator.h"
+#include "zeepo/elastic/supervisor.h"
 #include "zeepo/train/given_options.h"
+#include "zeepo/train/stopping.h"
 #include "zeepo/train/trainer.h"
 
 namespace zeepo::cli {
@@ -112,6 +114,31 @@ void train(const TrainOptions& options, const Launch& launch) {
   }
 }
 
+bool wants_elastic(const OptionTexts& texts) {
+  const auto found = texts.find("--elastic");
+  return found != texts.end() && found->second == "true";
+}
+
+// This process starts the ranks.
+void supervise_run(const CLI::App& command, const std::filesystem::path& config, const Launch& launch) {
+  if (launch.mpi)
+    throw UsageError(
+        "train: --elastic: starts the ranks itself; without mpirun or srun, use: zeepo train --elastic --hosts "
+        "node1,node2 --ranks-per-host {} ...",
+        launch.local_size);
+  const OptionTexts texts = texts_of(command);
+  TrainOptions given;
+  for (const char* name : {"--hosts", "--ranks-per-host"})
+    if (const auto found = texts.find(name); found != texts.end()) assign(given, name, found->second);
+  std::vector<HostSlots> hosts = read_hosts(given.elastic.hosts, given.elastic.ranks_per_host);
+  Launch all;
+  all.size = slots_of(hosts);
+  const int code = supervise({texts, config.string(), std::move(hosts), options_of(command, config, all)});
+  if (code == kStoppedAndSaved)
+    throw EndedWith(code, "train: --elastic: stopped; --resume goes on from the newest checkpoint");
+  if (code != 0) throw EndedWith(code, "train: --elastic: a job has ended with exit code {}: see above", code);
+}
+
 }  // namespace
 
 void add_train(CLI::App& program) {
@@ -125,7 +152,10 @@ void add_train(CLI::App& program) {
       "          mpirun -n 4 zeepo train --stage 3 --model llama --data tokens.bin --steps 100");
   command->callback([command, config] {
     const Launch launch = detect_launch();
-    train(options_of(*command, *config, launch), launch);
+    if (wants_elastic(texts_of(*command)))
+      supervise_run(*command, *config, launch);
+    else
+      train(options_of(*command, *config, launch), launch);
   });
 }
 

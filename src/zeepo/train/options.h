@@ -75,6 +75,12 @@ struct TrainOptions {
     bool allow_changes = false;  // of options that change the result
   } resume;
 
+  struct {
+    bool wanted = false;
+    std::string hosts;  // a list or a file; empty: this machine
+    int ranks_per_host = 1;
+  } elastic;  // for who starts the ranks, see elastic/supervisor.h
+
   std::int64_t print_every = 1;  // steps between progress lines
   std::string log;               // JSON lines: a path, "-" for stdout, empty for none
   std::filesystem::path trace;   // what the last steps did when, see trace_file.h; empty: nothing

@@ -15,14 +15,18 @@ namespace {
 
 constexpr std::array kLaunchers{"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted"};
 
-// $1 is the launcher, $2 its name: the number may have passed to another process. mpirun told to end removes its files.
+// $1 is the launcher, $2 its name: the number may have passed to another process. A daemon that is told to end removes
+// its files. mpirun, which is ending already, would crash: its files are removed here.
 constexpr const char* kScript = R"sh(
 there() { [ "$(cat "/proc/$1/comm" 2>/dev/null)" = "$2" ]; }
 within() { n=$3; while [ "$n" -gt 0 ]; do there "$1" "$2" || exit 0; n=$((n - 1)); sleep 0.2; done; }
 within "$1" "$2" 30
-kill -TERM "$1"
-within "$1" "$2" 15
+case $2 in
+  *d) kill -TERM "$1"; within "$1" "$2" 15 ;;
+esac
 kill -KILL "$1"
+files=${TMPDIR:-/tmp}/ompi.$(uname -n).$(id -u)
+rm -rf "$files/pid.$1" && rmdir "$files"
 )sh";
 
 std::string name_of_process(pid_t process) {
