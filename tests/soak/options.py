@@ -20,7 +20,8 @@ EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "
              "--checkpoint-every", "--checkpoint-keep", "--checkpoint-memory", "--tensorboard", "--csv", "--prometheus",
              "--dashboard", "--eval-data", "--eval-every", "--eval-samples", "--on-nan"]
 # What is for a GPU, or is drawn by another test.
-LEFT_OUT = ["--help", "--device", "--matmul-dtype", "--resume", "--allow-changes"]
+LEFT_OUT = ["--help", "--device", "--matmul-dtype", "--resume", "--allow-changes", "--elastic",
+            "--hosts", "--ranks-per-host"]
 
 
 def unknown_options(help_text):

@@ -16,7 +16,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::array kSignals{SIGTERM, SIGINT, SIGHUP};
+constexpr std::array kSignals{SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 constexpr std::int64_t kSameRequestMs = 500;
 
 // All that the handler uses.

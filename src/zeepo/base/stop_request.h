@@ -1,4 +1,5 @@
-// A signal that asks this process to end: SIGTERM, SIGINT or SIGHUP.
+// A signal that asks this process to end: SIGTERM, SIGINT, SIGHUP, or SIGUSR1, which mpirun passes on to all ranks and
+// Slurm sends before the time of a job is up.
 //
 // While a StopRequest::Signals lives, such a signal first has the partial files removed (partial_files.h), then ends
 // the process as it would have without. Where somebody watches, the first signal is only noted: a watcher promises to
@@ -16,7 +17,7 @@ namespace zeepo {
 
 class StopRequest {
  public:
-  // Takes the three signals where they have their default action: what is ignored (nohup) or handled by somebody else
+  // Takes the four signals where they have their default action: what is ignored (nohup) or handled by somebody else
   // stays so. The last one to go gives the signals back.
   class Signals {
    public:

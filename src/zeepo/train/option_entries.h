@@ -25,6 +25,8 @@ void add_report_options(std::vector<TrainOption>& table);
 void add_metrics_options(std::vector<TrainOption>& table);
 // What is saved of the run: option_entries_checkpoint.cpp.
 void add_checkpoint_options(std::vector<TrainOption>& table);
+// Who starts the ranks, and starts them again: option_entries_elastic.cpp.
+void add_elastic_options(std::vector<TrainOption>& table);
 // What only DeepSpeed's file can say: option_entries_file.cpp.
 void add_file_options(std::vector<TrainOption>& table);
 

@@ -92,6 +92,24 @@ void check_evaluation(const TrainOptions& options) {
   if (options.eval_samples > 0) throw UsageError("train: --eval-samples {}: needs --eval-data", options.eval_samples);
 }
 
+void check_elastic(const TrainOptions& options) {
+  if (!options.elastic.wanted) {
+    if (!options.elastic.hosts.empty())
+      throw UsageError("train: --hosts {}: is for --elastic; without it mpirun's --hostfile names the hosts",
+                       options.elastic.hosts);
+    return;
+  }
+  if (options.checkpoint_dir.empty())
+    throw UsageError("train: --elastic: goes on from checkpoints; give --checkpoint-dir");
+  if (!options.resume.from.empty())
+    throw UsageError("train: --resume {}: with --elastic the newest checkpoint is taken; give --resume without a value",
+                     options.resume.from.string());
+  if (options.reduce == Reduce::last)
+    throw UsageError("train: --elastic: with --reduce each, whose sums are the same on any number of ranks");
+  if (options.sum_order == SumOrder::local)
+    throw UsageError("train: --elastic: with --sum-order global, whose sums are the same on any number of ranks");
+}
+
 }  // namespace
 
 StepPhase step_phase(const TrainOptions& options) {
@@ -119,6 +137,7 @@ void check(const TrainOptions& options) {
   check_step_below(options);
   check_fallback(options);
   check_evaluation(options);
+  check_elastic(options);
 }
 
 }  // namespace zeepo

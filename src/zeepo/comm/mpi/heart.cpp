@@ -9,6 +9,7 @@
 #include "zeepo/base/say.h"
 #include "zeepo/base/start_thread.h"
 #include "zeepo/comm/mpi/abort.h"
+#include "zeepo/comm/mpi/arriving_data.h"
 
 namespace zeepo {
 namespace {
@@ -18,13 +19,15 @@ constexpr auto kTellTime = std::chrono::milliseconds(1000);   // to hand a failu
 constexpr auto kSettleTime = std::chrono::milliseconds(200);  // for what MPI still holds to leave
 constexpr std::size_t kMostSending = 64;                      // to ranks that do not take their messages
 constexpr auto kAnswerTime = std::chrono::seconds(2);
+constexpr auto kDataTime = std::chrono::seconds(5);
 
 double seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
 
 Heart::Heart(const MpiWorld& world, const Position& position, const Termination& termination)
-    : position_(position),
+    : world_(world),
+      position_(position),
       termination_(termination),
       mail_(world),
       thread_(start_thread("the heartbeat", [this] { live(); })) {}
@@ -42,8 +45,8 @@ std::string Heart::failure() const {
   const std::lock_guard lock(mutex_);
   const std::string here = fmt::format("while rank {} {}", mail_.rank(), position_.str());
   if (failure_.kind == Kind::silent)
-    return fmt::format("rank {} has been silent for {} s {}", failure_.rank, kSilenceSeconds, here);
-  return fmt::format("rank {} failed {}: {}", failure_.rank, here, failure_.text);
+    return fmt::format("{} has been silent for {} s {}", world_.name_of(failure_.rank), kSilenceSeconds, here);
+  return fmt::format("{} failed {}: {}", world_.name_of(failure_.rank), here, failure_.text);
 }
 
 void Heart::fail(const std::string& message) {
@@ -69,7 +72,8 @@ std::string Heart::ranks_behind() {
   for (int rank = 0; rank < mail_.size(); ++rank) {
     const auto& answer = answers_[static_cast<std::size_t>(rank)];
     if (rank == mail_.rank() || (answer && answer->entered >= entered)) continue;
-    text += fmt::format("{}rank {} {}", text.empty() ? "" : "; ", rank, answer ? answer->text : "did not say");
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : "; ", world_.name_of(rank), answer ? answer->text : "did not say");
   }
   return text;
 }
@@ -180,6 +184,10 @@ void Heart::beat(double elapsed) {
     mail_.send(mail_.successor(), message_of(Kind::beat));
   }
   if (pulse_.silent < kSilenceSeconds || pulse_.predecessor_left) return;
+  if (data_has_arrived_within(kDataTime)) {  // on a slow link, ahead of the beats
+    pulse_.silent = kSilenceSeconds - kBeatSeconds;
+    return;
+  }
   if (pulse_.leaving) {  // all ranks have come to their end; there is nobody left to tell
     pulse_.predecessor_left = true;
     return;
@@ -214,7 +222,7 @@ void Heart::wait_for_end() {
   const auto taken = [&] { return stopping_ || caller_ends_; };
   if (changed_.wait_for(lock, std::chrono::duration<double>(kAbortSeconds), taken)) return;
   lock.unlock();
-  abort_mpi(mail_.rank(), failure());
+  abort_mpi(mail_.rank(), failure(), world_.spread());
 }
 
 void Heart::obey_termination() {

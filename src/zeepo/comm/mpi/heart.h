@@ -3,7 +3,8 @@
 // A rank whose predecessor has been silent for kSilenceSeconds tells all others, and so does a rank that fails; from
 // then on failed() is true and no MPI call may follow on this rank, since buffers of calls in flight may be gone. The
 // heart then gives the work kAbortSeconds to end the job, and else ends it itself: a long computation does not keep a
-// broken job alive. Time during which this process itself did not run is not counted as silence.
+// broken job alive. Time during which this process itself did not run is not counted as silence, nor while data
+// arrive: on a slow link beats wait behind these.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,7 @@ class Heart {
   ~Heart();  // stops the thread; sends nothing
 
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // "rank 3 has been silent for 10 s while rank 0 waited for ..."; only after failed().
+  // "rank 3 on host node2 has been silent for 10 s while rank 0 waited for ..."; only after failed().
   std::string failure() const;
   // Tells all ranks that this one has failed, unless a failure is known already; returns when they have been told.
   void fail(const std::string& message);
@@ -67,6 +68,7 @@ class Heart {
   void obey_termination();
   HeartMessage message_of(Kind kind, const std::string& text = {}) const;
 
+  const MpiWorld& world_;
   const Position& position_;
   const Termination& termination_;
 

@@ -20,7 +20,7 @@ std::unique_ptr<MpiCommunicator> joined(const Launch& launch) {
     return std::make_unique<MpiCommunicator>();
   } catch (const std::exception& error) {
     if (before || !mpi_initialized()) throw;
-    abort_mpi(launch.rank, error.what());
+    abort_mpi(launch.rank, error.what(), Spread::several_hosts);  // for all it knows
   }
 }
 

@@ -109,7 +109,7 @@ void MpiCommunicator::finish() {
 void MpiCommunicator::abort_job(const std::string& message) {
   heart_.leave_end_to_caller();
   heart_.fail(message);
-  abort_mpi(rank(), message);
+  abort_mpi(rank(), message, world_.spread());
 }
 
 void MpiCommunicator::enter(const Call& call) {

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+
 #include "zeepo/base/error.h"
 #include "zeepo/comm/mpi/mpi_check.h"
 
@@ -23,6 +26,7 @@ MpiWorld::MpiWorld() {
   mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &work_));  // duplicates return errors too
   mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &heart_));
   find_local_ranks();
+  find_hosts();
 }
 
 void MpiWorld::find_local_ranks() {
@@ -35,6 +39,21 @@ void MpiWorld::find_local_ranks() {
   local_ranks_.resize(static_cast<std::size_t>(count));
   mpi_check(MPI_Allgather(&own, sizeof own, MPI_BYTE, local_ranks_.data(), sizeof own, MPI_BYTE, local));
   mpi_check(MPI_Comm_free(&local));
+}
+
+void MpiWorld::find_hosts() {
+  using Name = std::array<char, 256>;
+  Name own{};
+  if (::gethostname(own.data(), own.size() - 1) != 0) own = {"(unknown)"};
+  std::vector<Name> all(static_cast<std::size_t>(size_));
+  mpi_check(MPI_Allgather(own.data(), sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD));
+  if (std::ranges::all_of(all, [&](const Name& name) { return name == all[0]; })) return;
+  for (const Name& name : all) hosts_.emplace_back(name.data());
+}
+
+std::string MpiWorld::name_of(int rank) const {
+  if (hosts_.empty()) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} on host {}", rank, hosts_[static_cast<std::size_t>(rank)]);
 }
 
 void MpiWorld::finalize() {

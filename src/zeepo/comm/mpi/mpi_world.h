@@ -7,7 +7,10 @@
 #include <mpi.h>
 #include <sys/types.h>
 
+#include <string>
 #include <vector>
+
+#include "zeepo/comm/mpi/abort.h"
 
 namespace zeepo {
 
@@ -27,15 +30,20 @@ class MpiWorld {
   int size() const { return size_; }
   int local_rank() const { return local_rank_; }
   const std::vector<LocalRank>& local_ranks() const { return local_ranks_; }
+  // "rank 2", and in a job of several hosts "rank 2 on host node3".
+  std::string name_of(int rank) const;
+  Spread spread() const { return hosts_.empty() ? Spread::one_host : Spread::several_hosts; }
   MPI_Comm work() const { return work_; }
   MPI_Comm heart() const { return heart_; }
   void finalize();
 
  private:
   void find_local_ranks();
+  void find_hosts();
 
   int rank_ = 0, size_ = 1, local_rank_ = 0;
   std::vector<LocalRank> local_ranks_;
+  std::vector<std::string> hosts_;  // of each rank; empty where all are on this one
   MPI_Comm work_ = MPI_COMM_NULL, heart_ = MPI_COMM_NULL;
 };
 

@@ -1,0 +1,98 @@
+"""Training runs over hosts, for tests: a small model, its lines as they come, its end."""
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+PROGRAM = os.environ.get("ZEEPO_PROGRAM", "")
+MODEL = Path(__file__).resolve().parent.parent / "data" / "golden" / "llama-tiny"
+NAMES = ("zeepo", "orted", "mpirun")
+
+
+def arguments(*options, data=MODEL / "tokens.bin"):
+    return [PROGRAM, "train", "--device", "cpu", "--model", MODEL, "--data", data, "--seq-len", "8",
+            "--threads", "1", *options]
+
+
+class Job:
+    """A command on a host, with its output in files."""
+
+    def __init__(self, hosts, head, words, env=None):
+        self.hosts = hosts
+        self.directory = tempfile.TemporaryDirectory(dir=hosts.directory)
+        self.paths = [Path(self.directory.name, name) for name in ("out", "err")]
+        with open(self.paths[0], "wb") as out, open(self.paths[1], "wb") as err, open(os.devnull, "rb") as nothing:
+            self.process = hosts.popen(head, words, stdin=nothing, stdout=out, stderr=err, env=env or {})
+
+    def out(self):
+        return self.paths[0].read_text(errors="replace")
+
+    def err(self):
+        return self.paths[1].read_text(errors="replace")
+
+    def messages(self):
+        """What it said beside its steps."""
+        return "\n".join(line for line in self.err().splitlines() if not line.startswith("step "))
+
+    def steps(self):
+        return sum(line.startswith("step ") for line in self.err().splitlines())
+
+    def wait_for(self, condition, seconds=60):
+        """Whether the condition comes true in time, and before the job ends."""
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end or self.process.poll() is not None:
+                return condition()
+            time.sleep(0.05)
+        return True
+
+    def wait(self, seconds):
+        """The exit code; nothing when it takes longer."""
+        end = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        return self.process.poll()
+
+    def left(self):
+        """Processes of the job that are still there, by host."""
+        found = {name: len(self.hosts.processes(name, NAMES)) for name in self.hosts.hosts}
+        return {name: count for name, count in found.items() if count}
+
+    def wait_until_gone(self, seconds):
+        end = time.monotonic() + seconds
+        while self.left() and time.monotonic() < end:
+            time.sleep(0.1)
+        return self.left()
+
+
+def of_supervisor(process):
+    try:
+        return b"--elastic" in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False  # has ended
+
+
+def ranks_on(hosts, name):
+    return [process for process in hosts.processes(name, ["zeepo"]) if not of_supervisor(process)]
+
+
+def supervisor_on(hosts, name):
+    """The process of --elastic; nothing where there is none."""
+    return next((process for process in hosts.processes(name, ["zeepo"]) if of_supervisor(process)), None)
+
+
+def events(path):
+    """The JSON lines of a log; a last one may be half written."""
+    found = []
+    for line in Path(path).read_text().splitlines() if Path(path).exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            pass
+    return found
+
+
+def weights_hash(log):
+    hashes = [event["weights_hash"] for event in log if event["event"] == "summary"]
+    return hashes[-1] if hashes else None
