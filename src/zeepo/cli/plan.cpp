@@ -1,0 +1,250 @@
+// zeepo plan: what a training run needs of each tier, before anything runs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "zeepo/base/error.h"
+#include "zeepo/cli/commands.h"
+#include "zeepo/comm/launch.h"
+#include "zeepo/plan/count.h"
+#include "zeepo/plan/plan_json.h"
+#include "zeepo/plan/plan_text.h"
+#include "zeepo/plan/recommended.h"
+#include "zeepo/plan/textbook_choice.h"
+#include "zeepo/train/option_values.h"
+
+namespace zeepo::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Options of a run that a plan depends on, as `zeepo train` describes them; with --params or --layers those alone that
+// the formulas know.
+constexpr std::array kFormulaOptions{"--seq-len", "--micro-batch", "--memory"};
+constexpr std::array kRunOptions{"--grad-accum",  "--device",      "--dtype",
+                                 "--optimizer",   "--moments",     "--clip",
+                                 "--tile-linear", "--nvme-path",   "--activation-checkpointing",
+                                 "--prefetch",    "--matmul-dtype"};
+constexpr std::int64_t kUsualGpusPerNode = 8;
+
+struct PlanOptions {
+  std::string model, params, layers, hidden, heads, vocab;
+  std::string ranks = "1", gpus_per_node, bytes_per_param = "16", interval = "1";
+  double peak_tflops = TextbookQuestion{}.peak_flops / 1e12;
+  std::optional<double> bandwidth_gbps;
+  bool json = false;
+  OptionTexts run;  // kFormulaOptions and kRunOptions as given
+};
+
+// What the options of a run have to say, in the name of this command.
+template <class F>
+auto in_own_name(const F& f) {
+  try {
+    return f();
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    constexpr std::string_view kTrain = "train: ";
+    throw UsageError("{}", text.starts_with(kTrain) ? "plan: " + text.substr(kTrain.size()) : text);
+  }
+}
+
+// Device and dtype as train takes them, but for a GPU that need not be there.
+TrainOptions train_options(const PlanOptions& given) {
+  return in_own_name([&] {
+    TrainOptions options;
+    options.model = given.model;
+    options.backend = default_backend();
+    for (const auto& [name, text] : given.run) assign(options, name, text);
+    if (!given.run.contains("--dtype")) options.dtype = default_dtype(options.backend);
+    if (options.nvme_bytes > 0 && options.nvme_paths.empty()) options.nvme_paths = {"DIR"};
+    return options;
+  });
+}
+
+enum class Source { model, params, shape };
+
+Source source_of(const PlanOptions& options) {
+  const bool shape = !options.layers.empty() || !options.hidden.empty() || !options.heads.empty();
+  const int sources = (options.model.empty() ? 0 : 1) + (options.params.empty() ? 0 : 1) + (shape ? 1 : 0);
+  if (sources != 1)
+    throw UsageError(
+        "plan: say what to plan by one of --model DIR, --params 7.5e9, or --layers L --hidden H --heads A{}",
+        sources > 1 ? ", not by several" : "");
+  if (!options.vocab.empty() && !shape) throw UsageError("plan: --vocab {}: goes with --layers", options.vocab);
+  if (!options.model.empty()) return Source::model;
+  for (const char* name : kRunOptions)
+    if (options.run.contains(name))
+      throw UsageError("plan: {}: goes with --model DIR; the formulas do not depend on it", name);
+  return shape ? Source::shape : Source::params;
+}
+
+TextbookQuestion question_of(const PlanOptions& options, Source source) {
+  TextbookQuestion question;
+  if (source == Source::params) question.params = parse_count("plan: --params", options.params);
+  if (source == Source::shape) {
+    for (const auto& [name, text] : {std::pair{"--layers", &options.layers}, std::pair{"--hidden", &options.hidden},
+                                     std::pair{"--heads", &options.heads}})
+      if (text->empty()) throw UsageError("plan: {} is missing: a shape is --layers L --hidden H --heads A", name);
+    question = TextbookQuestion::of({.layers = parse_count("plan: --layers", options.layers),
+                                     .hidden = parse_count("plan: --hidden", options.hidden),
+                                     .heads = parse_count("plan: --heads", options.heads)});
+    if (!options.vocab.empty()) question.vocab = parse_count("plan: --vocab", options.vocab, 0);
+  }
+  question.ranks = parse_count("plan: --ranks", options.ranks);
+  question.gpus_per_node = options.gpus_per_node.empty() ? std::min(question.ranks, kUsualGpusPerNode)
+                                                         : parse_count("plan: --gpus-per-node", options.gpus_per_node);
+  question.checkpoint_interval = parse_count("plan: --checkpoint-interval", options.interval);
+  question.bytes = BytesPerParam::of(parse_count("plan: --bytes-per-param", options.bytes_per_param));
+  question.peak_flops = options.peak_tflops * 1e12;
+  if (options.bandwidth_gbps) question.bytes_per_second = *options.bandwidth_gbps * 1e9;
+  return question;
+}
+
+void plan_by_formulas(const PlanOptions& options, TextbookQuestion question) {
+  const TrainOptions given = train_options(options);
+  question.batch.samples = given.micro_batch;
+  if (given.seq_len > 0) question.batch.seq_len = given.seq_len;
+  const Textbook textbook = textbook_of(question);
+  const auto choice = choose_by_textbook(textbook, {given.device_bytes, given.host_bytes, given.nvme_bytes});
+  if (options.json) {
+    Json json = to_json(textbook);
+    json["recommended"] = choice ? to_json(*choice, textbook) : Json();
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  if (choice) fmt::print("{}\n", text_of(*choice, textbook));
+  fmt::print("{}", text_of(textbook));
+  if (!choice) fmt::print("\n--memory device=80GB,host=200GB tells what fits; --model DIR plans to the byte.\n");
+}
+
+void plan_exactly(const PlanOptions& options, TextbookQuestion question) {
+  if (question.ranks > std::numeric_limits<int>::max() || question.gpus_per_node > std::numeric_limits<int>::max())
+    throw UsageError("plan: --ranks {} --gpus-per-node {}: too many for --model", question.ranks,
+                     question.gpus_per_node);
+  const RunSetup setup = in_own_name([&] {
+    return exact_setup({.options = train_options(options),
+                        .ranks = static_cast<int>(question.ranks),
+                        .ranks_on_node = static_cast<int>(question.gpus_per_node)});
+  });
+  question.params = parameter_count(setup);
+  const ModelConfig& config = setup.config;
+  if (config.hidden % config.heads == 0) question.shape = {config.layers, config.hidden, config.heads};
+  question.batch = {setup.options.micro_batch, setup.options.seq_len};
+  const Textbook textbook = textbook_of(question);
+  const RankRoom room = exact_room(setup);
+  const Recommended recommended = recommend(setup, room);
+  std::vector<ExactPlan> plans = exact_plans(setup, room);
+  if (options.json) {
+    Json json = to_json(textbook);
+    json["recommended"] = recommended_json(recommended, options.run);
+    json["exact"] = exact_json(plans, setup, textbook);
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  const std::string title = fmt::format(
+      "{} with {} parameters in {} on {}; {} rank{}, {} on a node; {} x {} tokens a rank and micro-step",
+      name_of(config.architecture), short_count(question.params), name_of(setup.options.dtype),
+      setup.options.backend == Backend::cuda ? "GPUs" : "the CPU", setup.ranks.ranks, setup.ranks.ranks == 1 ? "" : "s",
+      setup.ranks.ranks_on_node, setup.options.micro_batch, setup.options.seq_len);
+  fmt::print("{}\n", wrapped(title, "  "));
+  fmt::print("{}\n", text_of(recommended, options.run));
+  const auto stage = static_cast<std::size_t>(recommended.setup.options.stage);
+  const ExactPlan resident = plans.at(stage * usual_placements().size());
+  if (setup.ranks.ranks == 1) std::erase_if(plans, [](const ExactPlan& plan) { return plan.stage > 0; });
+  fmt::print("{}{}\n", text_of(plans),
+             setup.ranks.ranks == 1 ? "  A rank alone shards nothing: stages 1 to 3 are the same.\n" : "");
+  fmt::print("{}\n{}", difference_text(resident, setup, textbook), text_of(textbook));
+}
+
+void plan(const PlanOptions& options) {
+  if (detect_launch().rank != 0) return;  // a plan needs no ranks: under mpirun one says it
+  const Source source = source_of(options);
+  const TextbookQuestion question = question_of(options, source);
+  source == Source::model ? plan_exactly(options, question) : plan_by_formulas(options, question);
+}
+
+// With the words of the option table.
+void add_run_option(CLI::App& command, const char* name, const char* group) {
+  const TrainOption& option = *find_option(name);
+  const std::string help = option.help + (option.otherwise.empty() ? "" : fmt::format(" [{}]", option.otherwise));
+  CLI::Option* added = option.is_flag ? command.add_flag(option.name, help)
+                                      : command.add_option(option.name, help)->type_name(option.type);
+  if (!option.is_flag && option.otherwise.empty()) added->default_str(option.text(TrainOptions{}));
+  added->group(group);
+}
+
+OptionTexts run_texts(const CLI::App& command) {
+  OptionTexts texts;
+  const auto take = [&](const char* name) {
+    if (command.count(name) == 0) return;
+    const CLI::Option* given = command.get_option(name);
+    texts[name] = find_option(name)->is_flag ? (given->as<bool>() ? "true" : "false") : given->results().front();
+  };
+  for (const char* name : kFormulaOptions) take(name);
+  for (const char* name : kRunOptions) take(name);
+  return texts;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program) {
+  auto* command = program.add_subcommand(
+      "plan", "Tell what a training run needs of device memory, host memory and files, and which settings fit");
+  const auto options = std::make_shared<PlanOptions>();
+  constexpr const char* kWhat = "What is planned, one of";
+  command->add_option("--model", options->model, "A Hugging Face directory: config.json is enough. Plans to the byte")
+      ->type_name("DIR")
+      ->group(kWhat);
+  command->add_option("--params", options->params, "Parameters, as 7.5e9 or 7.5B: by the papers' formulas")
+      ->type_name("COUNT")
+      ->group(kWhat);
+  command->add_option("--layers", options->layers, "A shape, with --hidden and --heads: the same, and activations")
+      ->type_name("COUNT")
+      ->group(kWhat);
+  command->add_option("--hidden", options->hidden, "Its width")->type_name("COUNT")->group(kWhat);
+  command->add_option("--heads", options->heads, "Its attention heads")->type_name("COUNT")->group(kWhat);
+  command->add_option("--vocab", options->vocab, "Its vocabulary, told beside: the formulas leave out the embedding")
+      ->type_name("COUNT")
+      ->group(kWhat);
+  constexpr const char* kWhere = "Where it runs, how much at once";
+  command->add_option("--ranks", options->ranks, "Ranks, one a GPU; none is started")
+      ->type_name("COUNT")
+      ->capture_default_str()
+      ->group(kWhere);
+  command->add_option("--gpus-per-node", options->gpus_per_node, "Ranks that share a machine [8, or --ranks]")
+      ->type_name("COUNT")
+      ->group(kWhere);
+  for (const char* name : kFormulaOptions) add_run_option(*command, name, kWhere);
+  for (const char* name : kRunOptions) add_run_option(*command, name, "Of the run, with --model (see zeepo train)");
+  constexpr const char* kFormulas = "Of the formulas";
+  command->add_option("--bytes-per-param", options->bytes_per_param, "16, as ZeRO counts, or 20, as ZeRO-Infinity does")
+      ->type_name("16|20")
+      ->capture_default_str()
+      ->group(kFormulas);
+  command->add_option("--checkpoint-interval", options->interval, "Blocks from one activation checkpoint to the next")
+      ->type_name("COUNT")
+      ->capture_default_str()
+      ->group(kFormulas);
+  command->add_option("--peak-tflops", options->peak_tflops, "Of a GPU, for the bandwidth that an efficiency needs")
+      ->capture_default_str()
+      ->group(kFormulas);
+  command->add_option("--bandwidth", options->bandwidth_gbps, "Tell the efficiency at this many GB/s a GPU")
+      ->group(kFormulas);
+  command->add_flag("--json", options->json, "One JSON object");
+  command->footer(
+      "Examples: zeepo plan --model llama --ranks 8 --device cuda --memory device=80GB,host=200GB\n"
+      "          zeepo plan --params 7.5e9 --ranks 64\n"
+      "          zeepo plan --layers 128 --hidden 25600 --heads 256 --ranks 512 --gpus-per-node 16 "
+      "--bytes-per-param 20");
+  command->callback([command, options] {
+    options->run = run_texts(*command);
+    plan(*options);
+  });
+}
+
+}  // namespace zeepo::cli

@@ -1,0 +1,64 @@
+#include "zeepo/plan/count.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, double>, 4> kSuffixes{{{"", 1}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}}};
+
+// Where every digit is written, as a double may not hold it.
+std::optional<std::int64_t> plain_number(const std::string& text) {
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, fault] = std::from_chars(text.data(), end, value);
+  return fault == std::errc{} && stop == end ? std::optional(value) : std::nullopt;
+}
+
+std::optional<std::int64_t> short_number(const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, fault] = std::from_chars(text.data(), end, value);
+  if (fault != std::errc{} || !std::isfinite(value)) return std::nullopt;
+  for (const auto& [suffix, factor] : kSuffixes)
+    if (suffix == std::string_view(stop, static_cast<std::size_t>(end - stop))) {
+      const double scaled = value * factor;
+      if (std::abs(scaled) < 0x1p63 && std::floor(scaled) == scaled) return static_cast<std::int64_t>(scaled);
+    }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::int64_t parse_count(const std::string& option, const std::string& text, std::int64_t least) {
+  auto value = plain_number(text);
+  if (!value) value = short_number(text);
+  if (!value || *value < least)
+    throw UsageError("{} {}: must be a whole number from {} to 9.2e18, written like 7500000000, 7.5e9 or 7.5B", option,
+                     text, least);
+  return *value;
+}
+
+std::int64_t checked_product(std::string_view what, std::initializer_list<std::int64_t> factors) {
+  std::int64_t product = 1;
+  for (const std::int64_t factor : factors)
+    if (__builtin_mul_overflow(product, factor, &product))
+      throw UsageError("plan: {}: {} is more than 9.2e18 (2^63); plan for something smaller", what,
+                       fmt::join(factors, " x "));
+  return product;
+}
+
+std::int64_t checked_sum(std::string_view what, std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum))
+    throw UsageError("plan: {}: {} + {} is more than 9.2e18 (2^63); plan for something smaller", what, a, b);
+  return sum;
+}
+
+}  // namespace zeepo

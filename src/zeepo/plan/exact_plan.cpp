@@ -1,0 +1,130 @@
+#include "zeepo/plan/exact_plan.h"
+
+#include <algorithm>
+
+#include "zeepo/base/error.h"
+#include "zeepo/device/devices.h"
+#include "zeepo/nn/module.h"
+#include "zeepo/plan/count.h"
+#include "zeepo/zero/state_layout.h"
+
+namespace zeepo {
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+
+// A plan opens no file: where files are planned for and no directory is named, this stands for one.
+void name_some_directory(TrainOptions& options) {
+  if (options.nvme_paths.empty()) options.nvme_paths = {"DIR"};
+}
+
+TrainOptions arranged(TrainOptions options, int stage, const UsualPlacement& usual) {
+  options.stage = stage;
+  options.placement = usual.placement;
+  options.activation_checkpointing = options.activation_checkpointing || usual.checkpointing;
+  if (options.placement.in_files()) name_some_directory(options);
+  return options;
+}
+
+std::int64_t bytes_of(const MemoryPlan& memory, Kind kind) {
+  std::int64_t bytes = 0;
+  for (const Usage& peak : memory.peak) bytes += peak[kind];
+  return bytes;
+}
+
+}  // namespace
+
+RunSetup exact_setup(const ExactQuestion& question) {
+  if (question.ranks < 1 || question.ranks > kMostRanks)
+    throw UsageError("plan: --ranks {}: must be from 1 to {} with --model", question.ranks, kMostRanks);
+  TrainOptions options = question.options;
+  options.stage = 0;
+  options.placement = {};
+  options.choose = {};
+  options.tune = {};
+  // GPUs meet by NCCL.
+  const bool on_device = options.backend == Backend::cuda && question.ranks > 1;
+  return make_setup(std::move(options),
+                    {.rank = 0,
+                     .ranks = question.ranks,
+                     .ranks_on_node = std::clamp(question.ranks_on_node, 1, question.ranks),
+                     .meet = on_device ? RankShape::Meet::on_device : RankShape::Meet::in_host_memory});
+}
+
+RankRoom exact_room(const RunSetup& setup) {
+  TrainOptions options = setup.options;
+  options.choose.optimizer = !options.nvme_paths.empty();  // so that files are asked what is free
+  const bool no_gpu = options.backend == Backend::cuda && cuda_devices() == 0;
+  if (no_gpu && options.device_bytes == 0)
+    throw UsageError("plan: --device cuda: this machine has no GPU to ask; say what one has: --memory device=80GB");
+  GpuPlace place;
+  if (options.backend == Backend::cuda && !no_gpu) place = find_gpu(alone());
+  return room_of(options, place, setup.ranks.ranks_on_node);
+}
+
+const std::vector<UsualPlacement>& usual_placements() {
+  static const std::vector<UsualPlacement> all{
+      {"resident", {}, false},
+      {"recompute activations", {}, true},
+      {"optimizer host", {.params = {}, .optimizer = {.host = 1}}, false},
+      {"optimizer nvme", {.params = {}, .optimizer = {.nvme = 1}}, false},
+      {"optimizer+params host", {.params = {.host = 1}, .optimizer = {.host = 1}}, true},
+      {"params host, opt. nvme", {.params = {.host = 1}, .optimizer = {.nvme = 1}}, true},
+      {"all nvme", {.params = {.nvme = 1}, .optimizer = {.nvme = 1}, .activations = Place::nvme}, true}};
+  return all;
+}
+
+std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room) {
+  std::vector<ExactPlan> plans;
+  for (int stage = 0; stage < kZeroStages; ++stage)
+    for (const UsualPlacement& usual : usual_placements()) {
+      const RunSetup tried = setup.with(arranged(setup.options, stage, usual));
+      ExactPlan plan{.stage = stage,
+                     .name = usual.name,
+                     .arrangement = tried.arrangement(),
+                     .memory = plan_memory(tried),
+                     .budgets = {},
+                     .missing = {}};
+      plan.budgets = budgets_of(room, plan.memory);
+      for (std::size_t i = 0; i < kPlaces.size(); ++i)
+        plan.missing[i] = std::max<std::int64_t>(0, plan.memory.bytes[i] - plan.budgets[i]);
+      plans.push_back(std::move(plan));
+    }
+  return plans;
+}
+
+std::int64_t parameter_count(const RunSetup& setup) {
+  std::int64_t count = 0;
+  for (const auto& named : named_parameters(*setup.model)) count += named.parameter->elements();
+  return count;
+}
+
+TextbookDifference difference_of(const ExactPlan& plan, const RunSetup& setup, const StateBytes& textbook) {
+  const TrainOptions& options = setup.options;
+  const std::int64_t params = parameter_count(setup), share = divide_up(params, setup.ranks.ranks);
+  const auto kept = [&](int sharded_from) { return plan.stage >= sharded_from ? share : params; };
+  const auto element = static_cast<std::int64_t>(size_of(options.dtype));
+  const StateLayout layout{.dtype = options.dtype,
+                           .holds_param = false,
+                           .moments = state_count(options.optimizer),
+                           .moment_type = options.optimizer.moments};
+  // Sums over several micro-batches are fp32, and from stage 1 on each rank keeps those of its share alone.
+  const bool summed = options.grad_accum > 1;
+  const std::int64_t grad = summed ? static_cast<std::int64_t>(size_of(DType::f32)) : element;
+  const std::int64_t unpadded =
+      kept(3) * element + kept(summed ? 1 : 2) * grad + static_cast<std::int64_t>(layout.bytes(kept(1)));
+  TextbookDifference difference;
+  difference.textbook = textbook.total;
+  std::int64_t states = 0, all_kinds = 0;
+  for (const Kind kind : {Kind::params, Kind::grads, Kind::optimizer}) states += bytes_of(plan.memory, kind);
+  for (const Kind kind : kKinds) all_kinds += bytes_of(plan.memory, kind);
+  for (const std::int64_t bytes : plan.memory.bytes) difference.exact += bytes;
+  difference.kept = unpadded - textbook.total;
+  difference.padding = states - unpadded;
+  difference.activations = bytes_of(plan.memory, Kind::activations);
+  difference.working = bytes_of(plan.memory, Kind::working);
+  difference.not_at_once = difference.exact - all_kinds;
+  return difference;
+}
+
+}  // namespace zeepo

@@ -1,0 +1,63 @@
+// What a training run of a model directory really allocates, for every stage and the usual placements, of any number of
+// ranks: by the dry pass of the code that runs (train/memory_plan.h).
+//
+// config.json is all that is read: no weights, no data, no other rank, no GPU. Plans are of rank 0, whose shares are
+// the largest.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "zeepo/plan/zero_formulas.h"
+#include "zeepo/train/planning.h"
+
+namespace zeepo {
+
+struct ExactQuestion {
+  TrainOptions options;  // stage, placement and what is tuned are left to the plan
+  int ranks = 1, ranks_on_node = 1;
+};
+
+// A setup of rank 0, with everything on the device at stage 0 and nothing tuned. Throws UsageError, naming the option.
+RunSetup exact_setup(const ExactQuestion& question);
+
+// What rank 0 may use: --memory, else this machine. Throws UsageError where neither says how much a GPU has.
+RankRoom exact_room(const RunSetup& setup);
+
+// What is tried at every stage.
+struct UsualPlacement {
+  const char* name;
+  Placement placement;
+  bool checkpointing;
+};
+const std::vector<UsualPlacement>& usual_placements();
+
+struct ExactPlan {
+  int stage = 0;
+  std::string name;  // of the placement
+  Arrangement arrangement;
+  MemoryPlan memory;
+  PlaceBytes budgets{}, missing{};  // missing: 0 where there is room
+
+  bool fits() const { return missing == PlaceBytes{}; }
+};
+
+// All stages and usual placements, the stages in order. Tuning may take more of what is free, within the budgets.
+std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room);
+
+// Elements of all parameters, shared ones once.
+std::int64_t parameter_count(const RunSetup& setup);
+
+// Why a rank keeps other bytes than the textbook says. The parts add up to exact - textbook.
+struct TextbookDifference {
+  std::int64_t textbook = 0, exact = 0;
+  std::int64_t kept = 0;     // other bytes of each parameter: no master copy beside bf16, fp32 sums of gradients
+  std::int64_t padding = 0;  // of parameters to 128 elements, of shares to equal parts; small units kept whole
+  std::int64_t activations = 0, working = 0;
+  std::int64_t not_at_once = 0;  // below 0: kinds that peak at different times; above: gaps of the allocator
+};
+// Of a plan with everything on the device.
+TextbookDifference difference_of(const ExactPlan& plan, const RunSetup& setup, const StateBytes& textbook);
+
+}  // namespace zeepo

@@ -1,0 +1,21 @@
+// Exact plans and what they recommend, for programs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "zeepo/plan/recommended.h"
+#include "zeepo/plan/textbook.h"
+
+namespace zeepo {
+
+// {"device":..,"host":..,"nvme":..}
+nlohmann::ordered_json to_json(const PlaceBytes& bytes);
+
+// "exact": every plan with its bytes by tier and kind; those with everything on the device beside the textbook's.
+nlohmann::ordered_json exact_json(const std::vector<ExactPlan>& plans, const RunSetup& setup, const Textbook& textbook);
+
+// "recommended".
+nlohmann::ordered_json recommended_json(const Recommended& recommended, const OptionTexts& given);
+
+}  // namespace zeepo

@@ -1,0 +1,32 @@
+// Plans for people: tables of at most 80 columns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "zeepo/plan/recommended.h"
+#include "zeepo/plan/textbook.h"
+#include "zeepo/plan/textbook_choice.h"
+
+namespace zeepo {
+
+// Three digits: "1.83 TiB", "17.5 GiB", "735 MiB".
+std::string short_size(std::int64_t bytes);
+// The same of 1000: "31.4 GB", as the ZeRO paper prints.
+std::string short_decimal_size(std::int64_t bytes);
+// "7.50B".
+std::string short_count(std::int64_t count);
+
+// Words over lines of at most 80 columns, all but the first with this indent; `end` closes all but the last.
+std::string wrapped(const std::string& text, const std::string& indent, const std::string& end = "");
+// Long commands over several lines that a shell takes as one.
+std::string folded(const std::string& command);
+
+std::string text_of(const Textbook& textbook);
+std::string text_of(const TextbookChoice& choice, const Textbook& textbook);
+std::string text_of(const std::vector<ExactPlan>& plans);
+// Why the plan of this stage with everything on the device is not the textbook's.
+std::string difference_text(const ExactPlan& plan, const RunSetup& setup, const Textbook& textbook);
+std::string text_of(const Recommended& recommended, const OptionTexts& given);
+
+}  // namespace zeepo

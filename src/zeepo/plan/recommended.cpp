@@ -1,0 +1,174 @@
+#include "zeepo/plan/recommended.h"
+
+#include <algorithm>
+
+#include "zeepo/base/error.h"
+#include "zeepo/model/weight_files.h"
+#include "zeepo/train/option_values.h"
+#include "zeepo/train/ways_out.h"
+
+namespace zeepo {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kLongRun = 1000;  // steps: enough for what is tuned while it runs
+
+RunSetup at_stage(const RunSetup& setup, int stage) {
+  TrainOptions options = setup.options;
+  options.stage = stage;
+  options.choose = {.params = true, .optimizer = true, .activations = true, .prefetch = true};
+  return setup.with(std::move(options));
+}
+
+RunSetup without_choice(RunSetup setup) {
+  setup.options.choose = {};
+  return setup;
+}
+
+// As `zeepo train` plans it, with what it tunes.
+Recommended planned(const RunSetup& chosen, const std::vector<RankRoom>& rooms) {
+  RunSetup setup = without_choice(chosen);
+  setup.options.steps = kLongRun;
+  setup.options.tune = {
+      .prefetch = setup.options.prefetch_bytes == TrainOptions{}.prefetch_bytes, .pieces = true, .host_share = true};
+  const RunPlan plan = plan_run(setup, rooms);
+  return {.setup = without_choice(chosen),
+          .memory = plan.memory,
+          .budgets = plan.budgets,
+          .fits = plan.memory.fits(plan.budgets),
+          .ways_out = {}};
+}
+
+// Options for what the arrangement has and the defaults have not.
+std::vector<std::pair<std::string, std::string>> placement_options(const RunSetup& setup) {
+  const Arrangement arrangement = setup.arrangement();
+  const Placement& placement = arrangement.placement;
+  std::vector<std::pair<std::string, std::string>> options;
+  if (!placement.optimizer.on_device()) options.emplace_back("--offload-optimizer", text_of(placement.optimizer));
+  if (!placement.params.on_device()) options.emplace_back("--offload-param", text_of(placement.params));
+  if (placement.activations != Place::device)
+    options.emplace_back("--offload-activations", name_of(placement.activations));
+  if (arrangement.activation_checkpointing) options.emplace_back("--activation-checkpointing", "true");
+  if (arrangement.prefetch_bytes != TrainOptions{}.prefetch_bytes)
+    options.emplace_back("--prefetch", text_of_size(arrangement.prefetch_bytes));
+  if (placement.in_files())
+    options.emplace_back("--nvme-path", setup.options.nvme_paths.empty() ? "DIR" : text_of(setup.options.nvme_paths));
+  return options;
+}
+
+void add_flag(std::string& command, const std::string& name, const std::string& text) {
+  const TrainOption* option = find_option(name);
+  if (option != nullptr && option->is_flag)
+    command += text == "true" ? " " + name : "";
+  else
+    command += fmt::format(" {} {}", name, text);
+}
+
+// DeepSpeed's block has one place and a ratio; nothing where the shares have more.
+std::optional<Json> offload_block(const Shares& shares, const TrainOptions& options) {
+  if (shares.host > 0 && shares.nvme > 0) return std::nullopt;
+  const double ratio = shares.host + shares.nvme;
+  Json block{{"device", shares.nvme > 0 ? "nvme" : "cpu"}};
+  if (ratio < 1) block["ratio"] = ratio;
+  if (shares.nvme > 0) {
+    if (options.nvme_paths.size() > 1) return std::nullopt;
+    block["nvme_path"] = options.nvme_paths.empty() ? "DIR" : options.nvme_paths.front().string();
+  }
+  return block;
+}
+
+// Of the decimals that a person would write: 0.95, not 0.949999988.
+double shortest(float value) { return std::stod(fmt::format("{}", value)); }
+
+Json optimizer_block(const TrainOptions& options) {
+  const OptimizerOptions& optimizer = options.optimizer;
+  Json params{{"lr", options.schedule.lr}};
+  if (optimizer.type == OptimizerType::sgd) {
+    params["momentum"] = shortest(optimizer.momentum);
+  } else {
+    params["betas"] = {shortest(optimizer.beta1), shortest(optimizer.beta2)};
+    params["eps"] = shortest(optimizer.eps);
+    if (optimizer.type == OptimizerType::adam) params["adam_w_mode"] = false;
+  }
+  params["weight_decay"] = shortest(optimizer.weight_decay);
+  const char* type = optimizer.type == OptimizerType::sgd    ? "SGD"
+                     : optimizer.type == OptimizerType::adam ? "Adam"
+                                                             : "AdamW";
+  return {{"type", type}, {"params", std::move(params)}};
+}
+
+}  // namespace
+
+Recommended recommend(const RunSetup& setup, const RankRoom& room) {
+  const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
+  const PlaceBytes budgets = budgets_to_fill(room);
+  if (setup.ranks.ranks > 1) {
+    const RunSetup two = at_stage(setup, 2);
+    if (plan_memory(two).fits(budgets)) return planned(two, rooms);
+  }
+  const RunSetup open = at_stage(setup, setup.ranks.ranks > 1 ? 3 : 0);
+  const PlacementSearch::Result found = search_placement(open, budgets);
+  if (found.fits) return planned(open.with(found.arrangement), rooms);
+  const RunSetup failed = without_choice(open.with(found.arrangement));
+  return {.setup = failed,
+          .memory = plan_memory(failed),
+          .budgets = budgets,
+          .fits = false,
+          .ways_out = ways_out(open, rooms, found)};
+}
+
+std::string command_of(const Recommended& recommended, const OptionTexts& given) {
+  const RunSetup& setup = recommended.setup;
+  std::string command = setup.ranks.ranks > 1 ? fmt::format("mpirun -n {} ", setup.ranks.ranks) : "";
+  command += fmt::format("zeepo train --model {} --data FILE", setup.options.model.string());
+  if (!has_weights(setup.options.model)) command += " --from-scratch";
+  command += fmt::format(" --stage {}", setup.options.stage);
+  const auto placed = placement_options(setup);
+  for (const TrainOption& option : option_table()) {
+    const auto found = given.find(option.name);
+    const bool again = std::ranges::any_of(placed, [&](const auto& other) { return other.first == option.name; });
+    if (found != given.end() && !again && option.name != "--model") add_flag(command, found->first, found->second);
+  }
+  for (const auto& [name, text] : placed) add_flag(command, name, text);
+  return command;
+}
+
+DeepSpeedSettings deepspeed_of(const RunSetup& setup) {
+  const TrainOptions& options = setup.options;
+  const Arrangement arrangement = setup.arrangement();
+  DeepSpeedSettings settings;
+  Json& json = settings.json;
+  json["train_micro_batch_size_per_gpu"] = options.micro_batch;
+  json["gradient_accumulation_steps"] = options.grad_accum;
+  json["gradient_clipping"] = shortest(options.clip);
+  json["optimizer"] = optimizer_block(options);
+  const bool half = options.dtype == DType::f16;
+  json[half ? "fp16" : "bf16"] = {{"enabled", options.dtype != DType::f32}};
+  Json zero{{"stage", options.stage}};
+  const auto offload = [&](const char* key, const char* flag, const Shares& shares) {
+    if (shares.on_device()) return;
+    if (auto block = offload_block(shares, options))
+      zero[key] = std::move(*block);
+    else
+      settings.flags_beside += fmt::format(" {} {}", flag, text_of(shares));
+  };
+  offload("offload_optimizer", "--offload-optimizer", arrangement.placement.optimizer);
+  offload("offload_param", "--offload-param", arrangement.placement.params);
+  if (arrangement.prefetch_bytes != TrainOptions{}.prefetch_bytes)
+    zero["stage3_prefetch_bucket_size"] =
+        arrangement.prefetch_bytes / static_cast<std::int64_t>(size_of(options.dtype));
+  json["zero_optimization"] = std::move(zero);
+  if (arrangement.placement.activations == Place::host)
+    json["activation_checkpointing"] = {{"cpu_checkpointing", true}};
+  else if (arrangement.activation_checkpointing)
+    json["activation_checkpointing"] = {{"number_checkpoints", setup.config.layers}};
+  if (arrangement.placement.activations == Place::nvme) settings.flags_beside += " --offload-activations nvme";
+  const bool path_beside = settings.flags_beside.find("nvme") != std::string::npos;
+  if (path_beside)
+    settings.flags_beside += " --nvme-path " + (options.nvme_paths.empty() ? "DIR" : text_of(options.nvme_paths));
+  if (!settings.flags_beside.empty()) settings.flags_beside.erase(0, 1);
+  return settings;
+}
+
+}  // namespace zeepo

@@ -1,0 +1,38 @@
+// The settings to begin with: what fits with the least to move, as options of `zeepo train` and as DeepSpeed's JSON.
+//
+// No time is predicted: the order is that of docs/tiers.md. A rank alone runs at stage 0. Several run at stage 2, which
+// sends no more than stage 0, where everything fits on the device; else at stage 3, with as much offloaded as must be
+// (train/placement_search.h).
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "zeepo/plan/exact_plan.h"
+#include "zeepo/train/option_table.h"
+
+namespace zeepo {
+
+struct Recommended {
+  RunSetup setup;
+  MemoryPlan memory;  // with the buffers that a run takes of what is free
+  PlaceBytes budgets{};
+  bool fits = false;
+  std::string ways_out;  // where nothing fits: what would help, each way tried
+};
+
+// `setup` and `room` as exact_plan.h makes them.
+Recommended recommend(const RunSetup& setup, const RankRoom& room);
+
+// "mpirun -n 8 zeepo train --model DIR --data FILE ...": `given` are the options that the plan was asked with.
+std::string command_of(const Recommended& recommended, const OptionTexts& given);
+
+// As `zeepo train --config` and DeepSpeed read it, and the options for what DeepSpeed has no key for.
+struct DeepSpeedSettings {
+  nlohmann::ordered_json json;
+  std::string flags_beside;
+};
+DeepSpeedSettings deepspeed_of(const RunSetup& setup);
+
+}  // namespace zeepo

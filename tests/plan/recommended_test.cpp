@@ -1,0 +1,142 @@
+// What is recommended fits, and its command line and DeepSpeed's JSON say the same.
+#include "zeepo/plan/recommended.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/plan/model_shapes.h"
+#include "tests/support/errors.h"
+#include "zeepo/plan/plan_json.h"
+#include "zeepo/train/given_options.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::int64_t kGiB = 1 << 30;
+
+class RecommendedTest : public testing::Test {
+ protected:
+  RecommendedTest() { write_qwen_config(directory_, k3B); }
+
+  RunSetup setup(int ranks, std::int64_t device, std::int64_t host, std::int64_t nvme = 0) const {
+    ExactQuestion question{.options = {}, .ranks = ranks, .ranks_on_node = ranks};
+    TrainOptions& options = question.options;
+    options.model = directory_.path();
+    options.backend = Backend::cuda;
+    options.dtype = DType::bf16;
+    options.seq_len = 512;
+    options.device_bytes = device;
+    options.host_bytes = host;
+    options.nvme_bytes = nvme;
+    if (nvme > 0) options.nvme_paths = {"DIR"};
+    return exact_setup(question);
+  }
+  Recommended recommended(int ranks, std::int64_t device, std::int64_t host, std::int64_t nvme = 0) const {
+    const RunSetup asked = setup(ranks, device, host, nvme);
+    return recommend(asked, exact_room(asked));
+  }
+
+  TestDirectory directory_;
+};
+
+TEST_F(RecommendedTest, MovesAsLittleAsFits) {
+  const Recommended one = recommended(1, 100 * kGiB, 100 * kGiB);
+  EXPECT_TRUE(one.fits);
+  EXPECT_EQ(one.setup.options.stage, 0);
+  EXPECT_TRUE(one.setup.options.placement.on_device());
+  const Recommended two = recommended(8, 100 * kGiB, 100 * kGiB);
+  EXPECT_EQ(two.setup.options.stage, 2);
+  EXPECT_TRUE(two.setup.options.placement.on_device());
+  const Recommended three = recommended(8, 11 * kGiB, 100 * kGiB);
+  EXPECT_EQ(three.setup.options.stage, 3);
+  EXPECT_TRUE(three.setup.options.placement.on_device());
+  const Recommended host = recommended(8, 6 * kGiB, 100 * kGiB);
+  EXPECT_TRUE(host.fits);
+  EXPECT_GT(host.setup.options.placement.optimizer.host, 0);
+  EXPECT_FALSE(host.setup.options.placement.in_files());
+  const Recommended files = recommended(1, 20 * kGiB, 10 * kGiB, 100 * kGiB);
+  EXPECT_TRUE(files.fits);
+  EXPECT_GT(files.setup.options.placement.optimizer.nvme, 0);
+}
+
+TEST_F(RecommendedTest, StaysWithinTheBudgets) {
+  for (const int ranks : {1, 2, 8})
+    for (const std::int64_t device : {8, 16, 32, 64}) {
+      const Recommended found = recommended(ranks, device * kGiB, 60 * kGiB);
+      if (!found.fits) continue;
+      EXPECT_LE(found.memory.bytes[0], device * kGiB) << ranks;
+      EXPECT_LE(found.memory.bytes[1], 60 * kGiB) << ranks;
+    }
+}
+
+TEST_F(RecommendedTest, SaysWhatWouldHelpWhereNothingFits) {
+  const Recommended nothing = recommended(1, 20 * kGiB, 4 * kGiB);
+  EXPECT_FALSE(nothing.fits);
+  EXPECT_TRUE(names(nothing.ways_out, "--nvme-path"));
+  EXPECT_FALSE(recommended_json(nothing, {}).at("fits").get<bool>());
+}
+
+// The options of the printed command, read as `zeepo train` reads them.
+TEST_F(RecommendedTest, PrintsACommandThatAsksForIt) {
+  for (const std::int64_t device : {6, 11, 100}) {
+    const Recommended found = recommended(8, device * kGiB, 100 * kGiB);
+    const std::string command =
+        command_of(found, {{"--seq-len", "512"}, {"--dtype", "bf16"}, {"--model", "elsewhere"}});
+    const std::string start =
+        fmt::format("mpirun -n 8 zeepo train --model {} --data FILE --from-scratch ", directory_.path().string());
+    ASSERT_TRUE(command.starts_with(start)) << command;
+    TrainOptions read;
+    std::istringstream words(command.substr(start.size()));
+    for (std::string name, value; words >> name;) {
+      if (find_option(name)->is_flag)
+        value = "true";
+      else
+        words >> value;
+      assign(read, name, value);
+    }
+    EXPECT_EQ(read.stage, found.setup.options.stage);
+    EXPECT_EQ(read.seq_len, 512);
+    EXPECT_EQ(read.dtype, DType::bf16);
+    EXPECT_EQ(read.placement.optimizer, found.setup.options.placement.optimizer);
+    EXPECT_EQ(read.placement.params, found.setup.options.placement.params);
+    EXPECT_EQ(read.placement.activations, found.setup.options.placement.activations);
+    EXPECT_EQ(read.activation_checkpointing, found.setup.options.activation_checkpointing);
+    EXPECT_EQ(read.prefetch_bytes, found.setup.options.prefetch_bytes);
+  }
+}
+
+TEST_F(RecommendedTest, PrintsAFileForDeepSpeedThatAsksForIt) {
+  const RunSetup asked = setup(4, 80 * kGiB, 80 * kGiB, 80 * kGiB);
+  const std::vector<Arrangement> arrangements{
+      {.placement = {}, .activation_checkpointing = false, .prefetch_bytes = TrainOptions{}.prefetch_bytes},
+      {.placement = {.params = {}, .optimizer = {.host = 0.25}}, .activation_checkpointing = true, .prefetch_bytes = 0},
+      {.placement = {.params = {.nvme = 1}, .optimizer = {.host = 1}, .activations = Place::host},
+       .activation_checkpointing = true,
+       .prefetch_bytes = 4096},
+      {.placement = {.params = {.host = 0.5, .nvme = 0.5}, .optimizer = {.nvme = 1}, .activations = Place::nvme},
+       .activation_checkpointing = true,
+       .prefetch_bytes = 4096}};
+  for (const Arrangement& arrangement : arrangements) {
+    RunSetup arranged = asked.with(arrangement);
+    arranged.options.stage = 3;
+    const DeepSpeedSettings settings = deepspeed_of(arranged);
+    const DeepSpeedConfig config = parse_deepspeed_config(settings.json.dump(), "ds.json");
+    EXPECT_TRUE(config.unused.empty()) << warning_of(config);
+    TrainOptions read;
+    apply(config, {}, 4, read);
+    std::istringstream words(settings.flags_beside);
+    for (std::string name, value; words >> name >> value;) assign(read, name, value);
+    EXPECT_EQ(read.stage, 3);
+    EXPECT_EQ(read.dtype, DType::bf16);
+    EXPECT_EQ(read.placement.optimizer, arrangement.placement.optimizer);
+    EXPECT_EQ(read.placement.params, arrangement.placement.params);
+    EXPECT_EQ(read.placement.activations, arrangement.placement.activations);
+    EXPECT_EQ(read.activation_checkpointing, arrangement.activation_checkpointing);
+    EXPECT_EQ(read.prefetch_bytes, arrangement.prefetch_bytes);
+    EXPECT_EQ(read.optimizer.beta2, asked.options.optimizer.beta2);
+    EXPECT_EQ(read.clip, asked.options.clip);
+    EXPECT_EQ(read.nvme_paths.empty(), !arrangement.placement.in_files());
+  }
+}
+
+}  // namespace
+}  // namespace zeepo
