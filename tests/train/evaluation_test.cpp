@@ -168,7 +168,6 @@ TEST_F(Evaluated, KeepsTheBestCheckpoint) {
     options.grad_accum = 6 / ranks;
     options.stage = ranks == 1 ? 0 : 3;
     options.steps = 8;
-    options.eval_samples = 24;
     options.schedule.lr = 5;
     options.schedule.warmup = 100;
     options.eval_every = 1;
