@@ -134,7 +134,8 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 void OutputFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void OutputFile::commit(Sync sync) {
-  if (sync == Sync::yes && ::fsync(descriptor_) != 0) throw Error("cannot write {}: {}", path_.string(), std::strerror(errno));
+  if (sync == Sync::yes && ::fsync(descriptor_) != 0)
+    throw Error("cannot write {}: {}", path_.string(), std::strerror(errno));
   if (::close(std::exchange(descriptor_, -1)) != 0) {
     const int cause = errno;
     remove_partial();
