@@ -40,7 +40,7 @@ class StopRequestTest : public testing::Test {
 }
 
 TEST_F(StopRequestTest, WithoutAWatcherASignalRemovesPartialFilesAndEndsTheProcess) {
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     std::ofstream(path("other")) << "stays";
     EXPECT_EXIT(raise_with_partials(directory_.path(), signal), testing::KilledBySignal(signal), "");
     for (const char* name : {"file", "made"}) EXPECT_FALSE(fs::exists(path(name))) << name;

@@ -48,7 +48,7 @@ class Stop : public testing::Test {
 };
 
 TEST_F(Stop, ASignalBetweenStepsEndsTheRunAfterTheStep) {
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     RunningProgram program(ZEEPO_PROGRAM, endless());
     ASSERT_TRUE(becomes_true([&] { return has_stepped(); }));
     EXPECT_TRUE(partial_files_in(directory_.path()).empty()) << "not even SIGKILL leaves one between steps";
