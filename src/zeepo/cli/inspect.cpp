@@ -34,7 +34,7 @@ std::string given_options(const Manifest& manifest) {
   std::string given;
   for (const auto& [name, text] : manifest.options) {
     const TrainOption* option = find_option(name);
-    if (name.starts_with("--") && !(option && option->text(TrainOptions{}) == text))
+    if (name.starts_with("--") && !(option && text_of_default(*option) == text))
       given += fmt::format(" {}{}", name, text == "true" ? "" : " " + text);
   }
   return given;

@@ -174,7 +174,7 @@ void add_run_option(CLI::App& command, const char* name, const char* group) {
   const std::string help = option.help + (option.otherwise.empty() ? "" : fmt::format(" [{}]", option.otherwise));
   CLI::Option* added = option.is_flag ? command.add_flag(option.name, help)
                                       : command.add_option(option.name, help)->type_name(option.type);
-  if (!option.is_flag && option.otherwise.empty()) added->default_str(option.text(TrainOptions{}));
+  if (!option.is_flag && option.otherwise.empty()) added->default_str(text_of_default(option));
   added->group(group);
 }
 

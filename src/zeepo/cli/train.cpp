@@ -14,6 +14,7 @@ namespace zeepo::cli {
 namespace {
 
 void add_option(CLI::App& command, const TrainOption& option) {
+  static const TrainOptions usual;
   const std::string otherwise = option.otherwise.empty() ? "" : fmt::format(" [{}]", option.otherwise);
   const std::string help = option.help + otherwise;
   CLI::Option* added = nullptr;
@@ -23,7 +24,7 @@ void add_option(CLI::App& command, const TrainOption& option) {
     added = command.add_option(option.name, help)->type_name(option.type);
     added->expected(option.value_left_out.empty() ? 1 : 0, 1);
     if (option.repeatable) added->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    if (option.otherwise.empty()) added->default_str(option.text(TrainOptions{}));
+    if (option.otherwise.empty()) added->default_str(option.text(usual));
   }
   added->group(std::string(title_of(option.group)))->required(option.required);
 }

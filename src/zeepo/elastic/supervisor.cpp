@@ -13,6 +13,8 @@
 #include "zeepo/elastic/launch_command.h"
 #include "zeepo/elastic/running_job.h"
 #include "zeepo/elastic/verdict.h"
+#include "zeepo/metrics/csv_file.h"
+#include "zeepo/metrics/event_log.h"
 #include "zeepo/train/report.h"
 #include "zeepo/train/stopping.h"
 
@@ -91,10 +93,12 @@ class Supervisor {
     return checkpoints.empty() ? 0 : checkpoints.back().step;
   }
 
-  // Jobs append to the log.
+  // Jobs append to the log and the table.
   void start_log() const {
     const TrainOptions& options = run_.options;
-    if (!options.resume.wanted) EventLog(options.log, EventLog::Mode::fresh);
+    constexpr auto kFresh = GrowingFile::Mode::fresh;
+    if (!options.resume.wanted && !options.log.empty()) EventLog(options.log, kFresh);
+    if (!options.resume.wanted && !options.csv.empty()) CsvFile(options.csv, kFresh);
     if (options.checkpoint_every == 0)
       say("zeepo: warning: --elastic without --checkpoint-every: a host that is lost costs all steps so far\n");
   }
@@ -119,13 +123,14 @@ class Supervisor {
   void tell(const RankLayout& layout, int slots, const std::string& why, std::int64_t step) const {
     nlohmann::ordered_json names = nlohmann::ordered_json::array();
     for (const HostSlots& host : layout.hosts) names.push_back(host.name);
-    EventLog(run_.options.log, EventLog::Mode::append)
-        .write({{"event", "elastic"},
-                {"hosts", names},
-                {"ranks", layout.ranks},
-                {"grad_accum", layout.grad_accum},
-                {"why", why},
-                {"step", step}});
+    if (!run_.options.log.empty())
+      EventLog(run_.options.log, GrowingFile::Mode::append_lines)
+          .write({{"event", "elastic"},
+                  {"hosts", names},
+                  {"ranks", layout.ranks},
+                  {"grad_accum", layout.grad_accum},
+                  {"why", why},
+                  {"step", step}});
     say("zeepo: elastic: {}: {} ranks on {}, --grad-accum {}, from step {}\n", why, layout.ranks,
         names_of(layout.hosts), layout.grad_accum, step);
     if (layout.ranks < slots)

@@ -52,8 +52,9 @@ RunSetup exact_setup(const ExactQuestion& question) {
 }
 
 RankRoom exact_room(const RunSetup& setup) {
-  TrainOptions options = setup.options;
-  options.choose.optimizer = !options.nvme_paths.empty();  // so that files are asked what is free
+  TierOptions options = tier_options(setup.options);
+  options.command = "plan";
+  options.fills_files = !options.nvme_paths.empty();
   const bool no_gpu = options.backend == Backend::cuda && cuda_devices() == 0;
   if (no_gpu && options.device_bytes == 0)
     throw UsageError("plan: --device cuda: this machine has no GPU to ask; say what one has: --memory device=80GB");

@@ -41,6 +41,11 @@ const std::vector<TrainOption>& option_table() {
   return table;
 }
 
+std::string text_of_default(const TrainOption& option) {
+  static const TrainOptions usual;
+  return option.text(usual);
+}
+
 const TrainOption* find_option(std::string_view name) {
   const auto found = std::ranges::find(option_table(), name, &TrainOption::name);
   return found == option_table().end() ? nullptr : &*found;

@@ -62,6 +62,8 @@ struct TrainOption {
 };
 
 const std::vector<TrainOption>& option_table();
+// The text that the option has where nobody gives it.
+std::string text_of_default(const TrainOption& option);
 // Null for a name, or a key of DeepSpeed's, that no option has.
 const TrainOption* find_option(std::string_view name);
 const TrainOption* find_option_by_key(std::string_view deepspeed_key);

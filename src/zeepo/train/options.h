@@ -81,11 +81,11 @@ struct TrainOptions {
   std::int64_t eval_samples = 0;    // the first ones; 0: all
   OnNan on_nan = OnNan::stop;
 
-  struct {
+  struct Elastic {
     bool wanted = false;
     std::string hosts;  // a list or a file; empty: this machine
     int ranks_per_host = 1;
-  } elastic;  // for who starts the ranks, see elastic/supervisor.h
+  } elastic = {};  // for who starts the ranks, see elastic/supervisor.h
 
   std::int64_t print_every = 1;                        // steps between progress lines
   std::string log;                                     // JSON lines: a path, "-" for stdout, empty for none
