@@ -49,8 +49,8 @@ class Run:
 
     def begin(self, steps, *more):
         self.job = Job(self.hosts, "node1", arguments(
-            "--elastic", *self.where, "--steps", str(steps), "--grad-accum", "2", "--stage", "2", "--simulate-link", "ranks=3MB/s",
-            "--checkpoint-dir", self.directory / "checkpoints", "--checkpoint-every", "10", "--log", self.log, *more),
+            "--elastic", *self.where, "--steps", str(steps), "--grad-accum", "2", "--stage", "2", "--simulate-link", "ranks=20MB/s",
+            "--checkpoint-dir", self.directory / "checkpoints", "--checkpoint-every", "5", "--log", self.log, *more),
             ENVIRONMENT)
 
     def lives(self):

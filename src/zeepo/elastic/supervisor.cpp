@@ -62,7 +62,7 @@ class Supervisor {
                      .step_before = step,
                      .step_after = newest_step()};
       std::vector<HostSlots> answering;
-      if (*code != 0) answering = hosts_that_answer(run_.hosts);
+      if (!ends_the_run(*code)) answering = hosts_that_answer(run_.hosts);
       const auto lost = without(layout.hosts, answering);
       ended.host_lost = !lost.empty();
       switch (verdict_.next_after(ended)) {

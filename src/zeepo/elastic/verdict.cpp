@@ -5,10 +5,14 @@
 
 namespace zeepo {
 
+bool ends_the_run(int exit_code) {
+  constexpr int kUsageError = 2;
+  return exit_code == 0 || exit_code == kUsageError || exit_code == kLastSaveFailed;
+}
+
 Next Verdict::next_after(const EndedJob& job) {
-  constexpr int kUsageError = 2, kFirstSignal = 129;
-  if (job.exit_code == 0) return Next::finished;
-  if (job.exit_code == kUsageError || job.exit_code == kLastSaveFailed) return Next::give_up;
+  constexpr int kFirstSignal = 129;
+  if (ends_the_run(job.exit_code)) return job.exit_code == 0 ? Next::finished : Next::give_up;
   if (job.directory_taken) return ++pauses_ > kMostPauses ? Next::give_up : Next::again_after_pause;
   pauses_ = 0;
   if (job.asked_to_stop) return Next::again;

@@ -18,6 +18,9 @@ struct EndedJob {
 
 enum class Next { finished, again, again_after_pause, give_up };
 
+// Whatever else has happened: the run is done, or asked for what cannot be.
+bool ends_the_run(int exit_code);
+
 class Verdict {
  public:
   // Losses in a row, on hosts that all answer, without a new checkpoint: then it is no accident.
