@@ -125,6 +125,21 @@ TEST(ExactPlan, ExplainsTheTextbookToTheByte) {
       }
 }
 
+TEST(ExactPlan, KnowsWhatAParameterTakes) {
+  const auto kept = [](DType dtype, std::int64_t accumulation, MomentType moments) {
+    TrainOptions options;
+    options.dtype = dtype;
+    options.grad_accum = accumulation;
+    options.optimizer.moments = moments;
+    const KeptBytes bytes = kept_bytes(options);
+    return std::array{bytes.params, bytes.grads, bytes.optimizer};
+  };
+  EXPECT_EQ(kept(DType::f32, 1, MomentType::fp32), (std::array<double, 3>{4, 4, 8}));
+  EXPECT_EQ(kept(DType::bf16, 1, MomentType::fp32), (std::array<double, 3>{2, 2, 10}));
+  EXPECT_EQ(kept(DType::bf16, 4, MomentType::bf16), (std::array<double, 3>{2, 4, 6}));
+  EXPECT_EQ(kept(DType::f16, 1, MomentType::fp32), (std::array<double, 3>{2, 2, 12}));
+}
+
 TEST(ExactPlan, KnowsThatARankAloneShardsNothing) {
   const TestDirectory directory;
   write_qwen_config(directory, k3B);

@@ -104,6 +104,12 @@ TEST_F(RecommendedTest, PrintsACommandThatAsksForIt) {
   }
 }
 
+TEST_F(RecommendedTest, QuotesWhatAShellWouldSplit) {
+  Recommended found = recommended(8, 100 * kGiB, 100 * kGiB);
+  found.setup.options.model = "it's a model";
+  EXPECT_TRUE(names(command_of(found, {}), R"(--model 'it'\''s a model' --data)"));
+}
+
 TEST_F(RecommendedTest, PrintsAFileForDeepSpeedThatAsksForIt) {
   const RunSetup asked = setup(4, 80 * kGiB, 80 * kGiB, 80 * kGiB);
   const std::vector<Arrangement> arrangements{

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -35,8 +36,7 @@ constexpr std::int64_t kUsualGpusPerNode = 8;
 struct PlanOptions {
   std::string model, params, layers, hidden, heads, vocab;
   std::string ranks = "1", gpus_per_node, bytes_per_param = "16", interval = "1";
-  double peak_tflops = TextbookQuestion{}.peak_flops / 1e12;
-  std::optional<double> bandwidth_gbps;
+  std::string peak_tflops = fmt::format("{:g}", TextbookQuestion{}.peak_flops / 1e12), bandwidth_gbps;
   bool json = false;
   OptionTexts run;  // kFormulaOptions and kRunOptions as given
 };
@@ -64,6 +64,13 @@ TrainOptions train_options(const PlanOptions& given) {
     if (options.nvme_bytes > 0 && options.nvme_paths.empty()) options.nvme_paths = {"DIR"};
     return options;
   });
+}
+
+// Above 0, times `unit`.
+double parse_rate(const std::string& option, const std::string& text, double unit) {
+  const double value = parse_number(option, text) * unit;
+  if (!(value > 0 && std::isfinite(value))) throw UsageError("{} {}: must be a number above 0", option, text);
+  return value;
 }
 
 enum class Source { model, params, shape };
@@ -100,8 +107,9 @@ TextbookQuestion question_of(const PlanOptions& options, Source source) {
                                                          : parse_count("plan: --gpus-per-node", options.gpus_per_node);
   question.checkpoint_interval = parse_count("plan: --checkpoint-interval", options.interval);
   question.bytes = BytesPerParam::of(parse_count("plan: --bytes-per-param", options.bytes_per_param));
-  question.peak_flops = options.peak_tflops * 1e12;
-  if (options.bandwidth_gbps) question.bytes_per_second = *options.bandwidth_gbps * 1e9;
+  question.peak_flops = parse_rate("plan: --peak-tflops", options.peak_tflops, 1e12);
+  if (!options.bandwidth_gbps.empty())
+    question.bytes_per_second = parse_rate("plan: --bandwidth", options.bandwidth_gbps, 1e9);
   return question;
 }
 
@@ -231,9 +239,11 @@ void add_plan(CLI::App& program) {
       ->capture_default_str()
       ->group(kFormulas);
   command->add_option("--peak-tflops", options->peak_tflops, "Of a GPU, for the bandwidth that an efficiency needs")
+      ->type_name("FLOAT")
       ->capture_default_str()
       ->group(kFormulas);
   command->add_option("--bandwidth", options->bandwidth_gbps, "Tell the efficiency at this many GB/s a GPU")
+      ->type_name("FLOAT")
       ->group(kFormulas);
   command->add_flag("--json", options->json, "One JSON object");
   command->footer(

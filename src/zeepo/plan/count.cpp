@@ -40,7 +40,7 @@ std::int64_t parse_count(const std::string& option, const std::string& text, std
   auto value = plain_number(text);
   if (!value) value = short_number(text);
   if (!value || *value < least)
-    throw UsageError("{} {}: must be a whole number from {} to 9.2e18, written like 7500000000, 7.5e9 or 7.5B", option,
+    throw UsageError("{} {}: must be a whole number from {} to 9.2e18; 7.5e9 and 7.5B are ways to write one", option,
                      text, least);
   return *value;
 }

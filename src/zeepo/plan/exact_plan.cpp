@@ -32,6 +32,15 @@ std::int64_t bytes_of(const MemoryPlan& memory, Kind kind) {
   return bytes;
 }
 
+DType grad_type(const TrainOptions& options) { return options.grad_accum > 1 ? DType::f32 : options.dtype; }
+
+StateLayout layout_of(const TrainOptions& options) {
+  return {.dtype = options.dtype,
+          .holds_param = false,
+          .moments = state_count(options.optimizer),
+          .moment_type = options.optimizer.moments};
+}
+
 }  // namespace
 
 RunSetup exact_setup(const ExactQuestion& question) {
@@ -100,18 +109,22 @@ std::int64_t parameter_count(const RunSetup& setup) {
   return count;
 }
 
+KeptBytes kept_bytes(const TrainOptions& options) {
+  constexpr std::int64_t kMany = 1 << 20;  // so that what is kept for a block of them counts in parts
+  return {.params = static_cast<double>(size_of(options.dtype)),
+          .grads = static_cast<double>(size_of(grad_type(options))),
+          .optimizer = static_cast<double>(layout_of(options).bytes(kMany)) / kMany};
+}
+
 TextbookDifference difference_of(const ExactPlan& plan, const RunSetup& setup, const StateBytes& textbook) {
   const TrainOptions& options = setup.options;
   const std::int64_t params = parameter_count(setup), share = divide_up(params, setup.ranks.ranks);
   const auto kept = [&](int sharded_from) { return plan.stage >= sharded_from ? share : params; };
-  const auto element = static_cast<std::int64_t>(size_of(options.dtype));
-  const StateLayout layout{.dtype = options.dtype,
-                           .holds_param = false,
-                           .moments = state_count(options.optimizer),
-                           .moment_type = options.optimizer.moments};
-  // Sums over several micro-batches are fp32, and from stage 1 on each rank keeps those of its share alone.
+  const StateLayout layout = layout_of(options);
+  // From stage 1 on each rank keeps the sums over several micro-batches of its share alone.
   const bool summed = options.grad_accum > 1;
-  const std::int64_t grad = summed ? static_cast<std::int64_t>(size_of(DType::f32)) : element;
+  const auto element = static_cast<std::int64_t>(size_of(options.dtype));
+  const auto grad = static_cast<std::int64_t>(size_of(grad_type(options)));
   const std::int64_t unpadded =
       kept(3) * element + kept(summed ? 1 : 2) * grad + static_cast<std::int64_t>(layout.bytes(kept(1)));
   TextbookDifference difference;

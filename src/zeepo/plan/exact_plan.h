@@ -49,6 +49,13 @@ std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room);
 // Elements of all parameters, shared ones once.
 std::int64_t parameter_count(const RunSetup& setup);
 
+// Bytes that a run with these options keeps of one parameter, all ranks together. A bf16 weight and 16 bits beside it
+// are the fp32 weight; sums of gradients over several micro-batches are fp32.
+struct KeptBytes {
+  double params = 0, grads = 0, optimizer = 0;
+};
+KeptBytes kept_bytes(const TrainOptions& options);
+
 // Why a rank keeps other bytes than the textbook says. The parts add up to exact - textbook.
 struct TextbookDifference {
   std::int64_t textbook = 0, exact = 0;

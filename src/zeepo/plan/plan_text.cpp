@@ -42,6 +42,18 @@ std::string tiers_text(const PlaceBytes& bytes, const PlaceBytes& budgets) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// As many phrases a line as 80 columns take; `end` closes all lines but the last.
+std::string in_lines(const std::vector<std::string>& phrases, const std::string& first, const std::string& indent,
+                     const std::string& end) {
+  std::string lines, line;
+  for (const std::string& phrase : phrases) {
+    const bool full = !line.empty() && line.size() + 1 + phrase.size() + end.size() > kColumns;
+    if (full) lines += line + end + "\n";
+    line = full ? indent + phrase : line.empty() ? first + phrase : line + " " + phrase;
+  }
+  return lines + line + "\n";
+}
+
 // Objects on one line where they fit, else a member a line.
 std::string laid_out(const nlohmann::ordered_json& json, const std::string& indent, std::size_t before) {
   const std::string line = json.dump();
@@ -68,18 +80,26 @@ std::string short_count(std::int64_t count) {
   return three_digits(count, 1000, std::array<const char*, 5>{"", "K", "M", "B", "T"});
 }
 
-std::string wrapped(const std::string& text, const std::string& indent, const std::string& end) {
-  std::string lines, line;
+std::string wrapped(const std::string& text, const std::string& indent) {
+  std::vector<std::string> phrases;
   std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    const bool full = !line.empty() && line.size() + 1 + word.size() + end.size() > kColumns;
-    if (full) lines += line + end + "\n";
-    line = full ? indent + word : line.empty() ? word : line + " " + word;
-  }
-  return lines + line + "\n";
+  for (std::string word; words >> word;) phrases.push_back(word);
+  return in_lines(phrases, "", indent, "");
 }
 
-std::string folded(const std::string& command) { return "  " + wrapped(command, "    ", " \\"); }
+std::string folded(const std::string& command) {
+  if (command.find('\'') != std::string::npos) return "  " + command + "\n";  // a line is not cut within quotes
+  std::vector<std::string> phrases;
+  std::istringstream words(command);
+  for (std::string word; words >> word;) {
+    const bool value = phrases.size() > 0 && phrases.back().starts_with("--") && !word.starts_with("--");
+    if (value)
+      phrases.back() += " " + word;
+    else
+      phrases.push_back(word);
+  }
+  return in_lines(phrases, "  ", "    ", " \\");
+}
 
 std::string text_of(const Textbook& textbook) {
   const TextbookQuestion& question = textbook.question;
@@ -132,12 +152,12 @@ std::string text_of(const TextbookChoice& choice, const Textbook& textbook) {
 
 std::string text_of(const std::vector<ExactPlan>& plans) {
   std::string text = "Exactly, by a dry pass of the run: bytes of rank 0, which has the most\n";
-  text += fmt::format("  {:<3}{:<22}{:>10}{:>10}{:>10}\n", "", "stage and placement", "device", "host", "nvme");
+  text += fmt::format("  {:<2}{:<22}{:>10}{:>10}{:>10}\n", "", "stage and placement", "device", "host", "nvme");
   int stage = -1;
   for (const ExactPlan& plan : plans) {
     const PlaceBytes& bytes = plan.memory.bytes;
     text +=
-        fmt::format("  {:<3}{:<22}{:>10}{:>10}{:>10}  {}\n", plan.stage == stage ? "" : fmt::format("{}", plan.stage),
+        fmt::format("  {:<2}{:<22}{:>10}{:>10}{:>10}  {}\n", plan.stage == stage ? "" : fmt::format("{}", plan.stage),
                     plan.name, size_or_dash(bytes[0]), size_or_dash(bytes[1]), size_or_dash(bytes[2]), verdict(plan));
     stage = plan.stage;
   }
@@ -151,8 +171,13 @@ std::string difference_text(const ExactPlan& plan, const RunSetup& setup, const 
   const auto row = [&](const std::string& what, std::int64_t bytes) {
     text += fmt::format("  {:<52}{:>12}\n", what, short_size(bytes));
   };
-  row(fmt::format("textbook, {} bytes a parameter", textbook.question.bytes.total()), difference.textbook);
-  row(fmt::format("what {} keeps of a parameter instead", name_of(setup.options.dtype)), difference.kept);
+  const BytesPerParam& bytes = textbook.question.bytes;
+  row(fmt::format("textbook: {} + {} + {} bytes a parameter", bytes.params, bytes.grads, bytes.optimizer),
+      difference.textbook);
+  const KeptBytes kept = kept_bytes(setup.options);
+  row(fmt::format("{} here keeps {:.3g} + {:.3g} + {:.3g} of them", name_of(setup.options.dtype), kept.params,
+                  kept.grads, kept.optimizer),
+      difference.kept);
   row("padding of parameters and shares", difference.padding);
   row("activations", difference.activations);
   row("working memory: gathered units, scratch, buffers", difference.working);

@@ -17,8 +17,8 @@ std::string short_decimal_size(std::int64_t bytes);
 // "7.50B".
 std::string short_count(std::int64_t count);
 
-// Words over lines of at most 80 columns, all but the first with this indent; `end` closes all but the last.
-std::string wrapped(const std::string& text, const std::string& indent, const std::string& end = "");
+// Words over lines of at most 80 columns, all but the first with this indent.
+std::string wrapped(const std::string& text, const std::string& indent);
 // Long commands over several lines that a shell takes as one.
 std::string folded(const std::string& command);
 

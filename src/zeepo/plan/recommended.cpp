@@ -57,12 +57,21 @@ std::vector<std::pair<std::string, std::string>> placement_options(const RunSetu
   return options;
 }
 
+// As a shell takes it.
+std::string quoted(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,+:@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
 void add_flag(std::string& command, const std::string& name, const std::string& text) {
   const TrainOption* option = find_option(name);
   if (option != nullptr && option->is_flag)
     command += text == "true" ? " " + name : "";
   else
-    command += fmt::format(" {} {}", name, text);
+    command += fmt::format(" {} {}", name, quoted(text));
 }
 
 // DeepSpeed's block has one place and a ratio; nothing where the shares have more.
@@ -121,7 +130,7 @@ Recommended recommend(const RunSetup& setup, const RankRoom& room) {
 std::string command_of(const Recommended& recommended, const OptionTexts& given) {
   const RunSetup& setup = recommended.setup;
   std::string command = setup.ranks.ranks > 1 ? fmt::format("mpirun -n {} ", setup.ranks.ranks) : "";
-  command += fmt::format("zeepo train --model {} --data FILE", setup.options.model.string());
+  command += fmt::format("zeepo train --model {} --data FILE", quoted(setup.options.model.string()));
   if (!has_weights(setup.options.model)) command += " --from-scratch";
   command += fmt::format(" --stage {}", setup.options.stage);
   const auto placed = placement_options(setup);

@@ -1,0 +1,155 @@
+// `zeepo plan` as scripts see it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/errors.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_data.h"
+
+namespace zeepo {
+namespace {
+
+using Json = nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+Finished plan(Arguments arguments) {
+  arguments.insert(arguments.begin(), "plan");
+  return run_program(ZEEPO_PROGRAM, arguments, {});
+}
+
+Json planned(Arguments arguments) {
+  arguments.emplace_back("--json");
+  const Finished finished = plan(arguments);
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  EXPECT_EQ(finished.err, "");
+  return Json::parse(finished.out);
+}
+
+TEST(Plan, GivesTheExampleOfZero) {
+  const Json json = planned({"--params", "7.5e9", "--ranks", "64"});
+  EXPECT_EQ(json.at("params"), 7'500'000'000);
+  const std::vector<std::int64_t> bytes{120'000'000'000, 31'406'250'000, 16'640'625'000, 1'875'000'000};
+  for (std::size_t stage = 0; stage < bytes.size(); ++stage) {
+    EXPECT_EQ(json.at("stages").at(stage).at("bytes_per_rank"), bytes[stage]);
+    EXPECT_EQ(json.at("stages").at(stage).at("comm_elements_per_step"), stage == 3 ? 22'500'000'000 : 15'000'000'000);
+  }
+  EXPECT_TRUE(json.at("recommended").is_null());
+  EXPECT_EQ(planned({"--params", "7.5B", "--ranks", "64", "--memory", "device=16GB"}).at("recommended").at("stage"), 3);
+}
+
+TEST(Plan, GivesTheTrillionOfZeroInfinity) {
+  const Arguments shape{"--layers", "128", "--hidden",        "25600", "--heads",           "256", "--vocab", "50257",
+                        "--ranks",  "16",  "--gpus-per-node", "16",    "--bytes-per-param", "20"};
+  const auto with_batch = [&](const char* samples) {
+    Arguments arguments = shape;
+    arguments.insert(arguments.end(), {"--micro-batch", samples, "--seq-len", "1024"});
+    return planned(arguments);
+  };
+  const double tebi = 0x1p40, gibi = 0x1p30;
+  const Json four = with_batch("4"), two = with_batch("2");
+  EXPECT_NEAR(four.at("params").get<double>() / 1e12, 1.01, 0.005);
+  EXPECT_NEAR(four.at("stages").at(0).at("bytes_per_rank").get<double>() / tebi, 18.31, 0.005);
+  EXPECT_NEAR(two.at("activations").at("checkpoint_bytes_per_node").get<double>() / tebi, 0.20, 0.005);
+  EXPECT_NEAR(four.at("activations").at("full_bytes_per_node").get<double>() / tebi, 7.13, 0.005 + 1e-9);
+  EXPECT_NEAR(four.at("working").at("model_state_bytes").get<double>() / gibi, 9.77, 0.005);
+  EXPECT_NEAR(four.at("working").at("activation_bytes").get<double>() / gibi, 3.56, 0.005);
+}
+
+TEST(Plan, RefusesNonsenseInOneMessage) {
+  const std::vector<std::pair<Arguments, std::string>> cases{
+      {{}, "--model DIR"},
+      {{"--params", "1e9", "--layers", "2"}, "not by several"},
+      {{"--params", "nan"}, "--params nan"},
+      {{"--params", "-7"}, "--params -7"},
+      {{"--params", "1e18"}, "2^63"},
+      {{"--params", "3", "--ranks", "4"}, "at most 3"},
+      {{"--params", "1e9", "--ranks", "0"}, "--ranks 0"},
+      {{"--params", "1e9", "--bytes-per-param", "18"}, "--bytes-per-param 18"},
+      {{"--params", "1e9", "--micro-batch", "0"}, "plan: --micro-batch 0"},
+      {{"--params", "1e9", "--memory", "device=-1GB"}, "plan: --memory"},
+      {{"--params", "1e9", "--dtype", "bf16"}, "--dtype: goes with --model"},
+      {{"--params", "1e9", "--peak-tflops", "-5"}, "--peak-tflops -5"},
+      {{"--params", "1e9", "--bandwidth", "0"}, "--bandwidth 0"},
+      {{"--layers", "0", "--hidden", "64", "--heads", "4"}, "--layers 0"},
+      {{"--layers", "2", "--hidden", "64", "--heads", "5"}, "--heads 5"},
+      {{"--layers", "2", "--hidden", "64"}, "--heads is missing"},
+      {{"--layers", "1e9", "--hidden", "1e9", "--heads", "1"}, "2^63"},
+      {{"--model", golden("gpt2-tiny").string(), "--ranks", "1e10"}, "--ranks 10000000000"},
+      {{"--model", golden("gpt2-tiny").string(), "--ranks", "1000000"}, "--ranks 1000000"},
+      {{"--model", golden("gpt2-tiny").string(), "--device", "cuda", "--seq-len", "1000000"}, "--seq-len 1000000"}};
+  for (const auto& [arguments, part] : cases) {
+    const Finished finished = plan(arguments);
+    EXPECT_EQ(finished.code, 2) << part;
+    EXPECT_EQ(finished.out, "") << part;
+    EXPECT_TRUE(names(finished.err, "plan: ", part));
+    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+  }
+}
+
+// The command as it is printed, for these tokens.
+Arguments words_of(const std::string& command) {
+  Arguments arguments;
+  std::istringstream words(command);
+  for (std::string word; words >> word;) arguments.push_back(word);
+  EXPECT_EQ(arguments.front(), "zeepo");
+  arguments.erase(arguments.begin());
+  for (std::string& word : arguments)
+    if (word == "FILE") word = (golden("gpt2-tiny") / "tokens.bin").string();
+  return arguments;
+}
+
+// What is planned is what the recommended run plans, and uses.
+TEST(Plan, RecommendsARunThatFits) {
+  for (const char* memory : {"device=64MiB,host=64MiB", "device=600KiB,host=64MiB", "device=400KiB,host=64MiB"}) {
+    const Json json = planned({"--model", golden("gpt2-tiny").string(), "--device", "cpu", "--dtype", "bf16",
+                               "--seq-len", "16", "--micro-batch", "2", "--memory", memory});
+    const Json& recommended = json.at("recommended");
+    ASSERT_TRUE(recommended.at("fits")) << memory << " " << recommended.dump();
+    Arguments arguments = words_of(recommended.at("command"));
+    arguments.insert(arguments.end(), {"--steps", "2", "--threads", "2", "--log", "-"});
+    const Finished finished = run_program(ZEEPO_PROGRAM, arguments, {});
+    ASSERT_EQ(finished.code, 0) << finished.err;
+    std::vector<Json> lines;
+    std::istringstream stream(finished.out);
+    for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
+    for (const char* tier : {"device", "host", "nvme"}) {
+      EXPECT_EQ(lines.front().at(tier).at("arena_bytes"), recommended.at("arena_bytes").at(tier)) << memory << tier;
+      EXPECT_LE(lines.back().at("ranks").at(0).at("peak_bytes").at(tier).at("total"),
+                recommended.at("arena_bytes").at(tier))
+          << memory << tier;
+    }
+  }
+}
+
+TEST(Plan, PlansEveryStageOfAModelForManyRanks) {
+  const Json json = planned({"--model", golden("gpt2-tiny").string(), "--ranks", "24", "--gpus-per-node", "8",
+                             "--device", "cpu", "--seq-len", "16", "--memory", "device=64MiB,host=64MiB"});
+  EXPECT_EQ(json.at("exact").at("ranks_on_node"), 8);
+  EXPECT_EQ(json.at("exact").at("plans").size(), 28u);
+  EXPECT_EQ(json.at("recommended").at("stage"), 2);
+  EXPECT_EQ(json.at("recommended").at("deepspeed").at("zero_optimization").at("stage"), 2);
+  const auto device = [&](std::size_t stage) {
+    return json.at("exact").at("plans").at(7 * stage).at("arena_bytes").at("device").get<std::int64_t>();
+  };
+  EXPECT_GT(device(0), device(1));
+  EXPECT_GT(device(1), device(3));
+}
+
+TEST(Plan, FitsATerminalOf80Columns) {
+  const Finished finished = plan({"--model", golden("gpt2-tiny").string(), "--ranks", "8", "--device", "cuda",
+                                  "--seq-len", "16", "--memory", "device=1MiB,host=100KiB"});
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  std::istringstream lines(finished.out);
+  const std::string model = golden("gpt2-tiny").string();
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(model) == std::string::npos) {
+      EXPECT_LE(line.size(), 80u) << line;
+    }
+  EXPECT_TRUE(names(finished.out, "stage and placement", "beside the textbook", "By the papers' formulas"));
+}
+
+}  // namespace
+}  // namespace zeepo
