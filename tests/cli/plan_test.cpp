@@ -36,7 +36,7 @@ TEST(Plan, GivesTheExampleOfZero) {
     EXPECT_EQ(json.at("stages").at(stage).at("bytes_per_rank"), bytes[stage]);
     EXPECT_EQ(json.at("stages").at(stage).at("comm_elements_per_step"), stage == 3 ? 22'500'000'000 : 15'000'000'000);
   }
-  EXPECT_TRUE(json.at("recommended").is_null());
+  EXPECT_EQ(json.at("recommended").at("by"), "nothing");
   EXPECT_EQ(planned({"--params", "7.5B", "--ranks", "64", "--memory", "device=16GB"}).at("recommended").at("stage"), 3);
 }
 
@@ -58,6 +58,20 @@ TEST(Plan, GivesTheTrillionOfZeroInfinity) {
   EXPECT_NEAR(four.at("working").at("activation_bytes").get<double>() / gibi, 3.56, 0.005);
 }
 
+TEST(Plan, SweepsOverSeveralOptions) {
+  const Finished csv = plan({"--layers", "2", "--hidden", "64", "--heads", "4", "--sweep", "hidden=64..256", "--sweep",
+                             "ranks=1,2", "--sweep", "bandwidth=1,10.5"});
+  EXPECT_EQ(csv.code, 0) << csv.err;
+  EXPECT_EQ(std::ranges::count(csv.out, '\n'), 1 + 3 * 2 * 2);
+  EXPECT_TRUE(names(csv.out, "hidden,ranks,bandwidth,params,", "\n64,1,1,98304,1572864,", "\n256,2,10.5,1572864,"));
+  const Finished json = plan({"--params", "1e9", "--sweep", "ranks=1,4", "--json"});
+  std::istringstream lines(json.out);
+  std::vector<std::int64_t> bytes;
+  for (std::string line; std::getline(lines, line);)
+    bytes.push_back(Json::parse(line).at("stages").at(3).at("bytes_per_rank"));
+  EXPECT_EQ(bytes, (std::vector<std::int64_t>{16'000'000'000, 4'000'000'000}));
+}
+
 TEST(Plan, RefusesNonsenseInOneMessage) {
   const std::vector<std::pair<Arguments, std::string>> cases{
       {{}, "--model DIR"},
@@ -73,6 +87,9 @@ TEST(Plan, RefusesNonsenseInOneMessage) {
       {{"--params", "1e9", "--dtype", "bf16"}, "--dtype: goes with --model"},
       {{"--params", "1e9", "--peak-tflops", "-5"}, "--peak-tflops -5"},
       {{"--params", "1e9", "--bandwidth", "0"}, "--bandwidth 0"},
+      {{"--params", "1e9", "--sweep", "width=3"}, "--sweep width=3"},
+      {{"--params", "1e9", "--sweep", "ranks=0,1"}, "--ranks 0"},
+      {{"--model", "nowhere", "--sweep", "ranks=1"}, "--sweep: goes with --params"},
       {{"--layers", "0", "--hidden", "64", "--heads", "4"}, "--layers 0"},
       {{"--layers", "2", "--hidden", "64", "--heads", "5"}, "--heads 5"},
       {{"--layers", "2", "--hidden", "64"}, "--heads is missing"},

@@ -16,6 +16,7 @@
 #include "zeepo/plan/plan_json.h"
 #include "zeepo/plan/plan_text.h"
 #include "zeepo/plan/recommended.h"
+#include "zeepo/plan/sweep.h"
 #include "zeepo/plan/textbook_choice.h"
 #include "zeepo/train/option_values.h"
 
@@ -38,6 +39,7 @@ struct PlanOptions {
   std::string ranks = "1", gpus_per_node, bytes_per_param = "16", interval = "1";
   std::string peak_tflops = fmt::format("{:g}", TextbookQuestion{}.peak_flops / 1e12), bandwidth_gbps;
   bool json = false;
+  std::vector<std::string> sweeps;
   OptionTexts run;  // kFormulaOptions and kRunOptions as given
 };
 
@@ -113,15 +115,48 @@ TextbookQuestion question_of(const PlanOptions& options, Source source) {
   return question;
 }
 
-void plan_by_formulas(const PlanOptions& options, TextbookQuestion question) {
-  const TrainOptions given = train_options(options);
+Textbook textbook_by(TextbookQuestion question, const TrainOptions& given) {
   question.batch.samples = given.micro_batch;
   if (given.seq_len > 0) question.batch.seq_len = given.seq_len;
-  const Textbook textbook = textbook_of(question);
+  return textbook_of(question);
+}
+
+// The options as one point of a sweep has them.
+PlanOptions at_point(PlanOptions options, const SweepPoint& point) {
+  for (const auto& [name, value] : point) {
+    if (name == "params") options.params = value;
+    if (name == "layers") options.layers = value;
+    if (name == "hidden") options.hidden = value;
+    if (name == "ranks") options.ranks = value;
+    if (name == "bandwidth") options.bandwidth_gbps = value;
+    if (name == "micro-batch" || name == "seq-len") options.run["--" + name] = value;
+  }
+  return options;
+}
+
+void sweep(const PlanOptions& options) {
+  std::vector<Sweep> sweeps;
+  for (const std::string& text : options.sweeps)
+    sweeps.push_back(parse_sweep(text, {"params", "layers", "hidden", "micro-batch", "seq-len", "ranks", "bandwidth"}));
+  std::string lines = options.json ? "" : csv_header(sweeps) + "\n";
+  for (const SweepPoint& point : points_of(sweeps)) {
+    const PlanOptions here = at_point(options, point);
+    const Source source = source_of(here);
+    if (source == Source::model) throw UsageError("plan: --sweep: goes with --params or --layers, not with --model");
+    const Textbook textbook = textbook_by(question_of(here, source), train_options(here));
+    lines += (options.json ? to_json(textbook).dump() : csv_row(point, textbook)) + "\n";
+  }
+  fmt::print("{}", lines);
+}
+
+void plan_by_formulas(const PlanOptions& options, const TextbookQuestion& question) {
+  const TrainOptions given = train_options(options);
+  const Textbook textbook = textbook_by(question, given);
   const auto choice = choose_by_textbook(textbook, {given.device_bytes, given.host_bytes, given.nvme_bytes});
   if (options.json) {
     Json json = to_json(textbook);
-    json["recommended"] = choice ? to_json(*choice, textbook) : Json();
+    json["recommended"] =
+        choice ? to_json(*choice, textbook) : Json{{"by", "nothing"}, {"why", "--memory device=SIZE says what fits"}};
     fmt::print("{}\n", json.dump());
     return;
   }
@@ -171,6 +206,7 @@ void plan_exactly(const PlanOptions& options, TextbookQuestion question) {
 
 void plan(const PlanOptions& options) {
   if (detect_launch().rank != 0) return;  // a plan needs no ranks: under mpirun one says it
+  if (!options.sweeps.empty()) return sweep(options);
   const Source source = source_of(options);
   const TextbookQuestion question = question_of(options, source);
   source == Source::model ? plan_exactly(options, question) : plan_by_formulas(options, question);
@@ -244,6 +280,15 @@ void add_plan(CLI::App& program) {
       ->group(kFormulas);
   command->add_option("--bandwidth", options->bandwidth_gbps, "Tell the efficiency at this many GB/s a GPU")
       ->type_name("FLOAT")
+      ->group(kFormulas);
+  command
+      ->add_option(
+          "--sweep", options->sweeps,
+          "A line of figures for each value, as ranks=1,4,16 or hidden=1024..65536 (doubled); repeated, for each "
+          "combination. Of params, layers, hidden, micro-batch, seq-len, ranks, bandwidth. CSV, or JSON lines")
+      ->type_name("NAME=VALUES")
+      ->expected(1)
+      ->take_all()
       ->group(kFormulas);
   command->add_flag("--json", options->json, "One JSON object");
   command->footer(

@@ -136,8 +136,6 @@ std::string text_of(const Textbook& textbook) {
 }
 
 std::string text_of(const TextbookChoice& choice, const Textbook& textbook) {
-  PlaceBytes budgets{};
-  for (std::size_t i = 0; i < budgets.size(); ++i) budgets[i] = choice.bytes[i] - choice.missing[i];
   std::string text = choice.fits() ? "Recommended, by the formulas alone (--model DIR plans exactly):\n"
                                    : "Nothing fits by the formulas; this comes nearest:\n";
   text += folded(command_of(choice, textbook));
