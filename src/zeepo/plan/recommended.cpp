@@ -31,7 +31,7 @@ Recommended planned(const RunSetup& chosen, const std::vector<RankRoom>& rooms) 
   RunSetup setup = without_choice(chosen);
   setup.options.steps = kLongRun;
   setup.options.tune = {
-      .prefetch = setup.options.prefetch_bytes == TrainOptions{}.prefetch_bytes, .pieces = true, .host_share = true};
+      .prefetch = setup.options.prefetch_bytes == EngineOptions{}.prefetch_bytes, .pieces = true, .host_share = true};
   const RunPlan plan = plan_run(setup, rooms);
   return {.setup = without_choice(chosen),
           .memory = plan.memory,
@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, std::string>> placement_options(const RunSetu
   if (placement.activations != Place::device)
     options.emplace_back("--offload-activations", name_of(placement.activations));
   if (arrangement.activation_checkpointing) options.emplace_back("--activation-checkpointing", "true");
-  if (arrangement.prefetch_bytes != TrainOptions{}.prefetch_bytes)
+  if (arrangement.prefetch_bytes != EngineOptions{}.prefetch_bytes)
     options.emplace_back("--prefetch", text_of_size(arrangement.prefetch_bytes));
   if (placement.in_files())
     options.emplace_back("--nvme-path", setup.options.nvme_paths.empty() ? "DIR" : text_of(setup.options.nvme_paths));
@@ -164,7 +164,7 @@ DeepSpeedSettings deepspeed_of(const RunSetup& setup) {
   };
   offload("offload_optimizer", "--offload-optimizer", arrangement.placement.optimizer);
   offload("offload_param", "--offload-param", arrangement.placement.params);
-  if (arrangement.prefetch_bytes != TrainOptions{}.prefetch_bytes)
+  if (arrangement.prefetch_bytes != EngineOptions{}.prefetch_bytes)
     zero["stage3_prefetch_bucket_size"] =
         arrangement.prefetch_bytes / static_cast<std::int64_t>(size_of(options.dtype));
   json["zero_optimization"] = std::move(zero);
