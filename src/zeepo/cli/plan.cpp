@@ -134,7 +134,7 @@ PlanOptions at_point(PlanOptions options, const SweepPoint& point) {
   return options;
 }
 
-void sweep(const PlanOptions& options) {
+std::string sweep(const PlanOptions& options) {
   std::vector<Sweep> sweeps;
   for (const std::string& text : options.sweeps)
     sweeps.push_back(parse_sweep(text, {"params", "layers", "hidden", "micro-batch", "seq-len", "ranks", "bandwidth"}));
@@ -146,10 +146,10 @@ void sweep(const PlanOptions& options) {
     const Textbook textbook = textbook_by(question_of(here, source), train_options(here));
     lines += (options.json ? to_json(textbook).dump() : csv_row(point, textbook)) + "\n";
   }
-  fmt::print("{}", lines);
+  return lines;
 }
 
-void plan_by_formulas(const PlanOptions& options, const TextbookQuestion& question) {
+std::string plan_by_formulas(const PlanOptions& options, const TextbookQuestion& question) {
   const TrainOptions given = train_options(options);
   const Textbook textbook = textbook_by(question, given);
   const auto choice = choose_by_textbook(textbook, {given.device_bytes, given.host_bytes, given.nvme_bytes});
@@ -157,15 +157,13 @@ void plan_by_formulas(const PlanOptions& options, const TextbookQuestion& questi
     Json json = to_json(textbook);
     json["recommended"] =
         choice ? to_json(*choice, textbook) : Json{{"by", "nothing"}, {"why", "--memory device=SIZE says what fits"}};
-    fmt::print("{}\n", json.dump());
-    return;
+    return json.dump() + "\n";
   }
-  if (choice) fmt::print("{}\n", text_of(*choice, textbook));
-  fmt::print("{}", text_of(textbook));
-  if (!choice) fmt::print("\n--memory device=80GB,host=200GB tells what fits; --model DIR plans to the byte.\n");
+  if (choice) return text_of(*choice, textbook) + "\n" + text_of(textbook);
+  return text_of(textbook) + "\n--memory device=80GB,host=200GB tells what fits; --model DIR plans to the byte.\n";
 }
 
-void plan_exactly(const PlanOptions& options, TextbookQuestion question) {
+std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) {
   if (question.ranks > std::numeric_limits<int>::max() || question.gpus_per_node > std::numeric_limits<int>::max())
     throw UsageError("plan: --ranks {} --gpus-per-node {}: too many for --model", question.ranks,
                      question.gpus_per_node);
@@ -186,30 +184,33 @@ void plan_exactly(const PlanOptions& options, TextbookQuestion question) {
     Json json = to_json(textbook);
     json["recommended"] = recommended_json(recommended, options.run);
     json["exact"] = exact_json(plans, setup, textbook);
-    fmt::print("{}\n", json.dump());
-    return;
+    return json.dump() + "\n";
   }
   const std::string title = fmt::format(
       "{} with {} parameters in {} on {}; {} rank{}, {} on a node; {} x {} tokens a rank and micro-step",
       name_of(config.architecture), short_count(question.params), name_of(setup.options.dtype),
       setup.options.backend == Backend::cuda ? "GPUs" : "the CPU", setup.ranks.ranks, setup.ranks.ranks == 1 ? "" : "s",
       setup.ranks.ranks_on_node, setup.options.micro_batch, setup.options.seq_len);
-  fmt::print("{}\n", wrapped(title, "  "));
-  fmt::print("{}\n", text_of(recommended, options.run));
+  std::string text = wrapped(title, "  ") + "\n" + text_of(recommended, options.run) + "\n";
   const auto stage = static_cast<std::size_t>(recommended.setup.options.stage);
   const ExactPlan resident = plans.at(stage * usual_placements().size());
   if (setup.ranks.ranks == 1) std::erase_if(plans, [](const ExactPlan& plan) { return plan.stage > 0; });
-  fmt::print("{}{}\n", text_of(plans),
-             setup.ranks.ranks == 1 ? "  A rank alone shards nothing: stages 1 to 3 are the same.\n" : "");
-  fmt::print("{}\n{}", difference_text(resident, setup, textbook), text_of(textbook));
+  text += text_of(plans);
+  if (setup.ranks.ranks == 1) text += "  A rank alone shards nothing: stages 1 to 3 are the same.\n";
+  return text + "\n" + difference_text(resident, setup, textbook) + "\n" + text_of(textbook);
 }
 
-void plan(const PlanOptions& options) {
-  if (detect_launch().rank != 0) return;  // a plan needs no ranks: under mpirun one says it
+std::string answer_to(const PlanOptions& options) {
   if (!options.sweeps.empty()) return sweep(options);
   const Source source = source_of(options);
   const TextbookQuestion question = question_of(options, source);
-  source == Source::model ? plan_exactly(options, question) : plan_by_formulas(options, question);
+  return source == Source::model ? plan_exactly(options, question) : plan_by_formulas(options, question);
+}
+
+// A plan needs no ranks. Under mpirun all make the same one, so that they fail alike, and one prints it.
+void plan(const PlanOptions& options) {
+  const std::string answer = answer_to(options);
+  if (detect_launch().rank == 0) fmt::print("{}", answer);
 }
 
 // With the words of the option table.
