@@ -19,7 +19,7 @@ void PageFaults::tell(std::int64_t step) {
   for (std::size_t rank = 0; rank < pages.size(); ++rank)
     if (pages[rank] > 0)
       report_.fault(step, "swap file",
-                    fmt::format("rank {}: {:.0f} pages had a wrong checksum and were right when read again{}; look at "
+                    fmt::format("rank {}: {:.0f} pages had a wrong checksum, and were right when read again{}; look at "
                                 "the disk",
                                 rank, pages[rank],
                                 rank == static_cast<std::size_t>(communicator.rank()) ? ", last " + own.last : ""));

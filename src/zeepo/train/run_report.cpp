@@ -143,13 +143,13 @@ void RunReport::collect_ranks(Session& session, const MovedBytes& moved) {
     ranks_.push_back(nlohmann::ordered_json::parse(text));
 }
 
-void RunReport::summary(ModelEngine& engine, Session& session, const StepReport& last, const WeightLook& check) {
-  const std::string hash = engine.weights_hash(check);
+void RunReport::summary(const ModelEngine& engine, Session& session, const StepReport& last,
+                        const std::string& weights_hash) {
   log_.write({{"event", "summary"},
               {"loss", last.result.loss},
               {"params", parameter_count(engine.units())},
               {"world_size", session.communicator().size()},
-              {"weights_hash", hash},
+              {"weights_hash", weights_hash},
               {"files", session.lower().description()},
               {"numa", describe_numa()},
               {"ranks", ranks_}});

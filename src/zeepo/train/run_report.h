@@ -47,8 +47,7 @@ class RunReport {
   void starts_anew(const std::filesystem::path& directory);
   // Of a checkpoint; said by the rank where it happened.
   void save_failed(std::int64_t step, const std::string& message);
-  // A collective. `check` looks at all weights.
-  void summary(ModelEngine& engine, Session& session, const StepReport& last, const WeightLook& check);
+  void summary(const ModelEngine& engine, Session& session, const StepReport& last, const std::string& weights_hash);
   // Throws Error when the log, or what else the events go to, is not complete.
   void check_log() const { log_.check(); }
 

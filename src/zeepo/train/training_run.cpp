@@ -92,13 +92,13 @@ void TrainingRun::train() {
         "train: the loss of the last step, {}, is {}: the weights overflow in fp16{}. Lower --lr, or use --dtype bf16",
         options_.steps, last.result.loss, options_.output.empty() ? "" : "; nothing is written to --output");
   engine_.settle();
-  page_faults_.tell(last.step);
   report_.collect_ranks(session_, moved + (engine_.moved().late - late));
   if (timeline_) timeline_->end_steps();
   if (saving_.wanted()) saving_.save(engine_, options_.steps, report_);
-  report_.summary(
-      engine_, session_, last,
+  const std::string hash = engine_.weights_hash(
       WeightCheck{options_.dtype, fmt::format("after step {}", options_.steps), "lower --lr, or use another --dtype"});
+  page_faults_.tell(last.step);  // pages are read up to here
+  report_.summary(engine_, session_, last, hash);
 }
 
 StepReport TrainingRun::step(std::int64_t number) {
