@@ -1,32 +1,20 @@
 #!/usr/bin/env python3
 """`zeepo train --elastic` over hosts that die, are cut off and return: the weights are those of an undisturbed run."""
-import concurrent.futures
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 
 import hosts as harness
-from hosts import SUBNET, Hosts
-from training import Job, PROGRAM, arguments, events, ranks_on, supervisor_on, weights_hash
+from hosts import Hosts
+from training import (Job, OVER_HOSTS, PROGRAM, arguments, events, expect, ranks_on, run_cases, supervisor_on,
+                      weights_hash)
 
-ENVIRONMENT = {"OMPI_MCA_oob_tcp_if_include": f"{SUBNET}.0/24", "OMPI_MCA_btl_tcp_if_include": f"{SUBNET}.0/24",
-               "OMPI_MCA_btl": "tcp,self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_pml": "ob1",
-               "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+ENVIRONMENT = {**OVER_HOSTS, "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 AT_MOST = 240  # seconds, of a run
 MICRO_BATCHES = 6
-
-
-class Failed(Exception):
-    pass
-
-
-def expect(condition, text, job):
-    if not condition:
-        raise Failed(f"{text}\n{job.messages()[-6000:]}")
 
 
 def undisturbed(directory, steps):
@@ -156,17 +144,7 @@ def main():
     harness.skip_if_unavailable()
     if not os.access(PROGRAM, os.X_OK):
         sys.exit(f"ZEEPO_PROGRAM={PROGRAM}: not a program")
-    wanted = [case for case in CASES if not sys.argv[1:] or case.__name__ in sys.argv[1:]]
-    failed = 0
-    with concurrent.futures.ThreadPoolExecutor(3) as threads:
-        running = [(case, threads.submit(case)) for case in wanted]
-        for case, future in running:
-            try:
-                print(f"{case.__name__}: {future.result()}", flush=True)
-            except Exception:
-                failed += 1
-                print(f"{case.__name__}: FAILED\n{traceback.format_exc()}", flush=True)
-    return 1 if failed else 0
+    return run_cases(CASES)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """The harness itself: hosts have names and networks of their own, lose and find each other, and leave nothing behind."""
-import os
 import signal
 import subprocess
 import sys
@@ -9,20 +8,9 @@ import unittest
 from pathlib import Path
 
 import hosts as harness
-from hosts import MARK, Hosts
+from hosts import Hosts, marked_processes
 
 REACH = ["-o", "ConnectTimeout=2"]
-
-
-def marked_processes(mark):
-    wanted, found = f"{MARK}={mark}".encode(), []
-    for entry in os.listdir("/proc"):
-        try:
-            if entry.isdigit() and wanted in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
-                found.append(int(entry))
-        except OSError:
-            pass
-    return found
 
 
 def within(seconds, condition):

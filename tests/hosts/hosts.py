@@ -104,6 +104,18 @@ class Host:
         return self.holder is not None and self.holder.poll() is None
 
 
+def marked_processes(mark):
+    """The processes of a harness, wherever they are."""
+    wanted, found = f"{MARK}={mark}".encode(), []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and wanted in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
+                found.append(int(entry))
+        except OSError:
+            pass
+    return found
+
+
 class Hosts:
     def __init__(self, count, names=None):
         remove_leftovers(tempfile.gettempdir())

@@ -3,28 +3,17 @@
 
 The cases run side by side, each on hosts of its own: most of their time is the heartbeat's patience.
 """
-import concurrent.futures
 import os
 import signal
 import sys
 import time
-import traceback
 
 import hosts as harness
 from hosts import Hosts
-from training import Job, arguments
+from training import Job, arguments, expect, run_cases
 
 AT_MOST = 60  # seconds until a job that hangs is a failure
 SILENT = "rank 2 on host node3 has been silent for 10 s"
-
-
-class Failed(Exception):
-    pass
-
-
-def expect(condition, text, job):
-    if not condition:
-        raise Failed(f"{text}\n{job.messages()[-6000:]}")
 
 
 def start(hosts, *options):
@@ -102,17 +91,7 @@ CASES = [slow_rank_and_link, cut_link, killed_host, stopped_rank, killed_rank]
 
 def main():
     harness.skip_if_unavailable()
-    wanted = [case for case in CASES if not sys.argv[1:] or case.__name__ in sys.argv[1:]]
-    failed = 0
-    with concurrent.futures.ThreadPoolExecutor(3) as threads:
-        running = [(case, threads.submit(case)) for case in wanted]
-        for case, future in running:
-            try:
-                print(f"{case.__name__}: {future.result()}", flush=True)
-            except Exception:
-                failed += 1
-                print(f"{case.__name__}: FAILED\n{traceback.format_exc()}", flush=True)
-    return 1 if failed else 0
+    return run_cases(CASES)
 
 
 if __name__ == "__main__":

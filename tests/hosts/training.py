@@ -1,13 +1,44 @@
 """Training runs over hosts, for tests: a small model, its lines as they come, its end."""
+import concurrent.futures
 import json
 import os
+import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
+
+from hosts import SUBNET
 
 PROGRAM = os.environ.get("ZEEPO_PROGRAM", "")
 MODEL = Path(__file__).resolve().parent.parent / "data" / "golden" / "llama-tiny"
 NAMES = ("zeepo", "orted", "mpirun")
+# What an mpirun that a program starts by itself needs to talk over the hosts' network alone.
+OVER_HOSTS = {"OMPI_MCA_oob_tcp_if_include": f"{SUBNET}.0/24", "OMPI_MCA_btl_tcp_if_include": f"{SUBNET}.0/24",
+              "OMPI_MCA_btl": "tcp,self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_pml": "ob1"}
+
+
+class Failed(Exception):
+    pass
+
+
+def expect(condition, text, job):
+    if not condition:
+        raise Failed(f"{text}\n{job.messages()[-6000:]}")
+
+
+def run_cases(cases):
+    """Those named on the command line or all, some at a time; the exit code."""
+    wanted = [case for case in cases if not sys.argv[1:] or case.__name__ in sys.argv[1:]]
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        for case, future in [(case, threads.submit(case)) for case in wanted]:
+            try:
+                print(f"{case.__name__}: {future.result()}", flush=True)
+            except Exception:
+                failed += 1
+                print(f"{case.__name__}: FAILED\n{traceback.format_exc()}", flush=True)
+    return 1 if failed else 0
 
 
 def arguments(*options, data=MODEL / "tokens.bin"):

@@ -17,13 +17,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "hosts"))
 import hosts as harness  # noqa: E402
-from hosts import MARK, SUBNET, Hosts  # noqa: E402
+from hosts import Hosts, marked_processes  # noqa: E402
 
 MICRO_BATCHES = 6
 LONGEST_WITHOUT_CHECKPOINT = 240  # seconds
 MORE_MEMORY = 4 << 20             # that a supervisor may take after its first jobs
-ENVIRONMENT = {"OMPI_MCA_oob_tcp_if_include": f"{SUBNET}.0/24", "OMPI_MCA_btl_tcp_if_include": f"{SUBNET}.0/24",
-               "OMPI_MCA_btl": "tcp,self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_pml": "ob1"}
 
 
 class Failed(Exception):
@@ -33,17 +31,6 @@ class Failed(Exception):
 def devices():
     return sorted(line.split(":")[1].strip() for line in subprocess.run(
         [harness.tool("ip"), "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines())
-
-
-def marked_processes(mark):
-    wanted, found = f"{MARK}={mark}".encode(), []
-    for entry in os.listdir("/proc"):
-        try:
-            if entry.isdigit() and wanted in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
-                found.append(int(entry))
-        except OSError:
-            pass
-    return found
 
 
 class Elastic:
@@ -66,7 +53,7 @@ class Elastic:
         self.job = self.training.Job(self.hosts, "node1", self.training.arguments(
             "--elastic", "--hosts", "node1,node2,node3", "--steps", str(steps), "--grad-accum", str(MICRO_BATCHES // 3),
             "--stage", "2", "--simulate-link", "ranks=10MB/s", "--checkpoint-dir", self.directory / "checkpoints",
-            "--checkpoint-every", "10", "--log", self.log, *more), ENVIRONMENT)
+            "--checkpoint-every", "10", "--log", self.log, *more), self.training.OVER_HOSTS)
 
     def fail(self, text):
         raise Failed(f"{text}\n{self.job.messages()[-8000:]}")

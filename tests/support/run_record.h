@@ -14,7 +14,7 @@
 namespace zeepo {
 
 struct RunRecord {
-  std::vector<double> losses, norms;
+  std::vector<double> losses, norms;  // -1 for what is not a number
   std::string hash, comm;
   std::vector<nlohmann::json> ranks;
 };
@@ -22,13 +22,14 @@ struct RunRecord {
 inline RunRecord read_record(const std::filesystem::path& log) {
   std::istringstream lines(read_text(log));
   RunRecord record;
+  const auto number = [](const nlohmann::json& value) { return value.is_null() ? -1 : value.get<double>(); };
   for (std::string line; std::getline(lines, line);) {
     const auto event = nlohmann::json::parse(line);
     if (event.at("event") == "plan") {
       record.comm = event.at("comm");
     } else if (event.at("event") == "step") {
-      record.losses.push_back(event.at("loss"));
-      record.norms.push_back(event.at("grad_norm"));
+      record.losses.push_back(number(event.at("loss")));
+      record.norms.push_back(number(event.at("grad_norm")));
     } else if (event.at("event") == "summary") {
       record.hash = event.at("weights_hash");
       for (const auto& rank : event.at("ranks")) record.ranks.push_back(rank);

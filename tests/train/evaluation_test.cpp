@@ -3,19 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <random>
-#include <sstream>
 
 #include "tests/support/errors.h"
-#include "tests/support/run_record.h"
-#include "tests/support/test_directory.h"
+#include "tests/train/drawn_runs.h"
 #include "zeepo/checkpoint/checkpoint.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
-#include "zeepo/comm/threads/threads_world.h"
-#include "zeepo/train/trainer.h"
 
 namespace zeepo {
 namespace {
@@ -23,18 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-class Evaluated : public testing::Test {
+class Evaluated : public DrawnRuns {
  protected:
-  Evaluated() {
-    const char* given = std::getenv("ZEEPO_TEST_SEED");
-    const auto seed = given ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
-    random_.seed(seed);
-    std::printf("ZEEPO_TEST_SEED=%u\n", seed);
-  }
-  template <class T>
-  T one_of(std::vector<T> choices) {
-    return choices[random_() % choices.size()];
-  }
   static TrainOptions options_for(const std::string& model) {
     TrainOptions options;
     options.model = fs::path(ZEEPO_TEST_DATA) / "golden" / model;
@@ -51,28 +34,14 @@ class Evaluated : public testing::Test {
     std::vector<std::pair<std::int64_t, double>> evals;  // step and loss
     Json plan, last_eval;
   };
-  Run train(TrainOptions options, int ranks = 1) {
-    options.log = (files_.path() / "log.jsonl").string();
-    fs::remove(options.log);
-    testing::internal::CaptureStderr();
-    ThreadsWorld world(ranks);
-    run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
-    printed_ = testing::internal::GetCapturedStderr();
-    Run result{read_record(options.log), {}, {}, {}};
-    std::istringstream lines(read_text(options.log));
-    for (std::string line; std::getline(lines, line);) {
-      const Json event = Json::parse(line);
-      if (event.at("event") == "plan") result.plan = event;
-      if (event.at("event") != "eval") continue;
+  Run evaluated(const TrainOptions& options, int ranks = 1) {
+    Run result{train(options, ranks), {}, events("plan").at(0), {}};
+    for (const Json& event : events("eval")) {
       result.evals.emplace_back(event.at("step"), event.at("loss"));
       result.last_eval = event;
     }
     return result;
   }
-
-  const TestDirectory files_;
-  std::mt19937 random_;
-  std::string printed_;
 };
 
 // A step without a rate, on all samples in one batch, tells the same mean as its loss.
@@ -86,10 +55,10 @@ TEST_F(Evaluated, IsTheMeanOverAllTokens) {
     options.steps = 1;
     options.eval_samples = 15;
     options.micro_batch = 15;
-    const double loss = train(options).record.losses[0];
+    const double loss = evaluated(options).record.losses[0];
     for (const std::int64_t micro_batch : {1, 4, 15, 40}) {
       options.micro_batch = micro_batch;  // the last one may be short
-      const Run run = train(options, micro_batch == 4 ? 3 : 1);
+      const Run run = evaluated(options, micro_batch == 4 ? 3 : 1);
       ASSERT_EQ(run.evals.size(), 1u);
       EXPECT_NEAR(run.evals[0].second, loss, 1e-6 * loss) << model << ", micro-batch " << micro_batch;
       EXPECT_EQ(run.last_eval.at("tokens"), 15 * 8);
@@ -104,7 +73,7 @@ TEST_F(Evaluated, ComesEverySoManyStepsAndAfterTheLast) {
   const auto steps = [&](std::int64_t every) {
     options.eval_every = every;
     std::vector<std::int64_t> found;
-    for (const auto& [step, loss] : train(options).evals) found.push_back(step);
+    for (const auto& [step, loss] : evaluated(options).evals) found.push_back(step);
     return found;
   };
   EXPECT_EQ(steps(0), (std::vector<std::int64_t>{5}));
@@ -125,33 +94,17 @@ TEST_F(Evaluated, GivesTheSameBitsEverywhereAndChangesNone) {
     options.grad_accum = 6;
     TrainOptions silent = options;
     silent.eval_data.clear();
-    const Run without = train(silent);
+    const Run without = evaluated(silent);
     options.eval_every = one_of<std::int64_t>({1, 2});
     options.eval_samples = one_of<std::int64_t>({1, 7, 30});
-    const Run reference = train(options);
+    const Run reference = evaluated(options);
     EXPECT_EQ(reference.record.hash, without.record.hash);
     EXPECT_EQ(reference.record.losses, without.record.losses);
     ASSERT_FALSE(reference.evals.empty());
     for (int run = 0; run < 3; ++run) {
-      const int ranks = one_of<int>({1, 2, 3});
-      options.grad_accum = 6 / ranks;
-      options.stage = one_of<int>({0, 1, 2, 3, 3});
-      options.prefetch_bytes = one_of<std::int64_t>({0, 1 << 14, 1 << 20});
-      const auto shares = [&] { return one_of<Shares>({{}, {.host = 1}, {.nvme = 1}, {.host = 0.4, .nvme = 0.3}}); };
-      options.placement.params = shares();
-      options.placement.optimizer = shares();
-      options.placement.cache = one_of<CachePolicy>({CachePolicy::fixed, CachePolicy::lru});
-      options.placement.activations = one_of<Place>({Place::device, Place::host});
-      options.activation_checkpointing = one_of<int>({0, 1}) == 1;
-      options.nvme_paths = {files_.path()};
-      options.piece_elements = EngineOptions::kPieceAlignment;
-      options.host_step_share = one_of<std::optional<double>>({std::nullopt, 0.0});
-      const Run arranged = train(options, ranks);
-      const std::string what = fmt::format(
-          "{} on {} ranks, stage {}, {}, params {}/{}, optimizer {}/{}, prefetch {}, {} cache", options.model.string(),
-          ranks, options.stage, name_of(options.dtype), options.placement.params.host, options.placement.params.nvme,
-          options.placement.optimizer.host, options.placement.optimizer.nvme, options.prefetch_bytes,
-          options.placement.cache == CachePolicy::lru ? "lru" : "fixed");
+      const int ranks = arrange_all(options, 6);
+      const Run arranged = evaluated(options, ranks);
+      const std::string what = described(options, ranks);
       EXPECT_EQ(arranged.evals, reference.evals) << what;
       EXPECT_EQ(arranged.record.losses, without.record.losses) << what;
       EXPECT_EQ(arranged.record.norms, without.record.norms) << what;
@@ -181,7 +134,7 @@ TEST_F(Evaluated, KeepsTheBestCheckpoint) {
       for (const auto& entry : list_checkpoints(options.checkpoint_dir)) steps.push_back(entry.step);
       return steps;
     };
-    const Run whole = train(options, ranks);
+    const Run whole = evaluated(options, ranks);
     const auto [step, loss] = lowest(whole.evals);
     ASSERT_LT(step, 8) << "the test needs a loss that rises again";
     EXPECT_EQ(saved(), (std::vector<std::int64_t>{step, 8}));
@@ -195,7 +148,7 @@ TEST_F(Evaluated, KeepsTheBestCheckpoint) {
     // It is known to a run that goes on from a later one, and stays.
     options.steps = 10;
     options.resume.wanted = true;
-    const Run more = train(options, ranks);
+    const Run more = evaluated(options, ranks);
     ASSERT_GT(lowest(more.evals).second, loss);
     EXPECT_EQ(saved(), (std::vector<std::int64_t>{step, 10}));
     EXPECT_EQ(best_checkpoint(options.checkpoint_dir), step);

@@ -2,19 +2,12 @@
 // are trained as PyTorch trains them, with the same bits at any stage, placement and number of ranks.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <random>
-#include <sstream>
 
 #include "tests/support/errors.h"
-#include "tests/support/run_record.h"
-#include "tests/support/test_directory.h"
-#include "zeepo/comm/threads/threads_world.h"
+#include "tests/train/drawn_runs.h"
 #include "zeepo/model/safetensors.h"
 #include "zeepo/train/option_table.h"
-#include "zeepo/train/trainer.h"
 
 namespace zeepo {
 namespace {
@@ -22,18 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-class Freeze : public testing::Test {
+class Freeze : public DrawnRuns {
  protected:
-  Freeze() {
-    const char* given = std::getenv("ZEEPO_TEST_SEED");
-    const auto seed = given ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
-    random_.seed(seed);
-    std::printf("ZEEPO_TEST_SEED=%u\n", seed);
-  }
-  template <class T>
-  T one_of(std::vector<T> choices) {
-    return choices[random_() % choices.size()];
-  }
   static TrainOptions golden_options(const std::string& name) {
     TrainOptions options;
     options.model = fs::path(ZEEPO_TEST_DATA) / name;
@@ -46,18 +29,6 @@ class Freeze : public testing::Test {
     options.schedule.lr = 2e-3;
     options.optimizer.eps = 1e-6f;
     return options;
-  }
-  RunRecord train(TrainOptions options, int ranks = 1) {
-    options.log = (files_.path() / "log.jsonl").string();
-    fs::remove(options.log);
-    testing::internal::CaptureStderr();
-    ThreadsWorld world(ranks);
-    run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
-    printed_ = testing::internal::GetCapturedStderr();
-    std::istringstream lines(read_text(options.log));
-    for (std::string line; std::getline(lines, line);)
-      if (const Json event = Json::parse(line); event.at("event") == "plan") plan_ = event;
-    return read_record(options.log);
   }
   std::map<std::string, std::vector<float>> weights_of(const fs::path& directory) const {
     const SafetensorsFile file(directory / "model.safetensors");
@@ -75,35 +46,11 @@ class Freeze : public testing::Test {
     train(options, ranks);
     return weights_of(options.output);
   }
-  // What changes no bit, with this many micro-batches a step.
-  int arrange(TrainOptions& options, std::int64_t micro_batches) {
-    const int ranks = one_of<int>({1, 2, 3});
-    options.grad_accum = micro_batches / ranks;
-    options.stage = one_of<int>({0, 1, 2, 3});
-    options.prefetch_bytes = one_of<std::int64_t>({0, 1 << 14, 1 << 20});
-    const auto shares = [&] { return one_of<Shares>({{}, {.host = 1}, {.nvme = 1}, {.host = 0.4, .nvme = 0.3}}); };
-    options.placement.params = shares();
-    options.placement.optimizer = shares();
-    options.placement.activations = one_of<Place>({Place::device, Place::host});
-    options.activation_checkpointing = one_of<int>({0, 1}) == 1;
-    options.nvme_paths = {files_.path()};
-    options.piece_elements = EngineOptions::kPieceAlignment;
-    options.host_step_share = one_of<std::optional<double>>({std::nullopt, 0.0});
-    return ranks;
-  }
+  Json plan() const { return events("plan").at(0); }
   static std::string described(const TrainOptions& o, int ranks) {
-    return fmt::format(
-        "{} --freeze {} on {} ranks x {}, stage {}, {}, clip {}, tiles {}, blocks {}, params {}/{}, optimizer {}/{}, "
-        "activations {}, checkpointing {}",
-        o.model.string(), fmt::join(o.freeze, ","), ranks, o.grad_accum, o.stage, name_of(o.dtype), o.clip,
-        o.linear_tiles, o.blocks_per_unit, o.placement.params.host, o.placement.params.nvme, o.placement.optimizer.host,
-        o.placement.optimizer.nvme, name_of(o.placement.activations), o.activation_checkpointing);
+    return fmt::format("{}, --freeze {}, tiles {}, blocks {}", DrawnRuns::described(o, ranks), fmt::join(o.freeze, ","),
+                       o.linear_tiles, o.blocks_per_unit);
   }
-
-  const TestDirectory files_;
-  std::mt19937 random_;
-  std::string printed_;
-  Json plan_;
 };
 
 TEST_F(Freeze, TrainsTheRestAsPyTorchDoes) {
@@ -114,7 +61,7 @@ TEST_F(Freeze, TrainsTheRestAsPyTorchDoes) {
     for (const std::int64_t tiles : {1, 3}) {
       options.linear_tiles = tiles;
       const RunRecord record = train(options);
-      EXPECT_EQ(plan_.at("trained_params"), golden.at("trained")) << golden.at("model");
+      EXPECT_EQ(plan().at("trained_params"), golden.at("trained")) << golden.at("model");
       ASSERT_EQ(record.losses.size(), golden.at("losses").size());
       for (std::size_t i = 0; i < record.losses.size(); ++i) {
         const double loss = golden.at("losses")[i], norm = golden.at("grad_norms")[i];
@@ -138,7 +85,7 @@ TEST_F(Freeze, OneStepMovesTrainedWeightsAsWithoutAndNoOthers) {
     const auto before = weights_of(options.model), all = trained_weights(options);
     options.freeze = {pattern};
     options.optimizer.weight_decay = 0;
-    const int ranks = arrange(options, 6);
+    const int ranks = arrange_all(options, 6);
     const auto some = trained_weights(options, ranks);
     int frozen = 0;
     for (const auto& [name, values] : some) {
@@ -175,12 +122,12 @@ TEST_F(Freeze, GivesTheSameBitsEverywhere) {
     const RunRecord reference = train(options);
     for (int run = 0; run < 3; ++run) {
       TrainOptions arranged = options;
-      const int ranks = arrange(arranged, 6);
+      const int ranks = arrange_all(arranged, 6);
       const RunRecord record = train(arranged, ranks);
       EXPECT_EQ(record.hash, reference.hash) << described(arranged, ranks);
       EXPECT_EQ(record.losses, reference.losses) << described(arranged, ranks);
       EXPECT_EQ(record.norms, reference.norms) << described(arranged, ranks);
-      expect_planned(plan_, record, described(arranged, ranks));
+      expect_planned(plan(), record, described(arranged, ranks));
     }
   }
 }
@@ -204,7 +151,7 @@ TEST_F(Freeze, TakesNoBytesForGradientsAndStateAndSendsNone) {
       const RunRecord all = train(options, 3);
       options.freeze = {pattern};
       const RunRecord some = train(options, 3);
-      const double count = plan_.at("params"), trained = plan_.at("trained_params"), frozen = count - trained;
+      const double count = plan().at("params"), trained = plan().at("trained_params"), frozen = count - trained;
       ASSERT_GT(frozen, 0);
       const double padding = 3 * 128 * 8 * 16;          // of units, of which there are some more
       const double each = optimizer.host > 0 ? 12 : 8;  // a copy of the weights where they live apart
@@ -231,7 +178,7 @@ TEST_F(Freeze, LowestBlocksHaveNoBackwardPass) {
     const double all = gathered(train(options, 2));
     options.freeze = {"*embed*", "*.layers.0.*"};
     const double lowest = gathered(train(options, 2));
-    const double frozen = plan_.at("params").get<double>() - plan_.at("trained_params").get<double>();
+    const double frozen = plan().at("params").get<double>() - plan().at("trained_params").get<double>();
     EXPECT_NEAR(all - lowest, frozen * 4 / 2, 0.05 * frozen) << checkpointing;
     options.freeze = {"*.layers.1.*"};  // gradients pass through them
     EXPECT_NEAR(gathered(train(options, 2)), all, 0.05 * frozen) << checkpointing;
@@ -257,7 +204,7 @@ TEST_F(Freeze, ResumesWithOtherWeightsFrozen) {
   options.steps = 2;
   options.freeze = {"*.q_proj.*"};
   options.checkpoint_dir = files_.path() / "checkpoints";
-  const auto original = weights_of(options.model), first = trained_weights(options, arrange(options, 6));
+  const auto original = weights_of(options.model), first = trained_weights(options, arrange_all(options, 6));
   const std::string q = "model.layers.0.self_attn.q_proj.weight", k = "model.layers.0.self_attn.k_proj.weight";
   EXPECT_EQ(first.at(q), original.at(q));
   EXPECT_NE(first.at(k), original.at(k));
@@ -265,14 +212,13 @@ TEST_F(Freeze, ResumesWithOtherWeightsFrozen) {
   options.resume.wanted = true;
   options.freeze = {"*.k_proj.*"};
   EXPECT_TRUE(names(error_text([&] { train(options); }), "--freeze *.q_proj.*, now *.k_proj.*", "--allow-changes"));
-  testing::internal::GetCapturedStderr();
   options.resume.allow_changes = true;
-  const auto other = trained_weights(options, arrange(options, 6));
+  const auto other = trained_weights(options, arrange_all(options, 6));
   EXPECT_NE(other.at(q), original.at(q));
   EXPECT_EQ(other.at(k), first.at(k));
   options.steps = 6;
   options.freeze = {};
-  const auto last = trained_weights(options, arrange(options, 6));
+  const auto last = trained_weights(options, arrange_all(options, 6));
   EXPECT_NE(last.at(q), other.at(q));
   EXPECT_NE(last.at(k), other.at(k));
 }

@@ -2,20 +2,13 @@
 // the step's batch had not been there, to the bit, at any stage, placement and number of ranks.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <random>
-#include <sstream>
 
 #include "tests/support/errors.h"
-#include "tests/support/run_record.h"
-#include "tests/support/test_directory.h"
+#include "tests/train/drawn_runs.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
-#include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/model/safetensors.h"
 #include "zeepo/train/nan_watch.h"
-#include "zeepo/train/trainer.h"
 
 namespace zeepo {
 namespace {
@@ -27,19 +20,9 @@ constexpr std::int64_t kSeq = 8, kBatch = 6;  // tokens a sample, samples a step
 constexpr std::uint16_t kToken = 255;         // overflows at position kPosition
 constexpr std::int64_t kPosition = 3;
 
-class NanSteps : public testing::Test {
+class NanSteps : public DrawnRuns {
  protected:
-  NanSteps() {
-    const char* given = std::getenv("ZEEPO_TEST_SEED");
-    const auto seed = given ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
-    random_.seed(seed);
-    std::printf("ZEEPO_TEST_SEED=%u\n", seed);
-    make_model();
-  }
-  template <class T>
-  T one_of(std::vector<T> choices) {
-    return choices[random_() % choices.size()];
-  }
+  NanSteps() { make_model(); }
   // GPT-2 with one large number in a token's and a position's embedding: their sum is infinite, each alone is not.
   void make_model() {
     const fs::path golden = fs::path(ZEEPO_TEST_DATA) / "golden-extra" / "gpt2-options";
@@ -91,49 +74,6 @@ class NanSteps : public testing::Test {
     options.dropout = 0;
     return options;
   }
-  RunRecord train(TrainOptions options, int ranks = 1) {
-    options.log = log().string();
-    fs::remove(log());
-    testing::internal::CaptureStderr();
-    ThreadsWorld world(ranks);
-    try {
-      run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
-    } catch (...) {
-      printed_ = testing::internal::GetCapturedStderr();
-      throw;
-    }
-    printed_ = testing::internal::GetCapturedStderr();
-    RunRecord record;
-    for (const Json& event : events("step"))
-      record.losses.push_back(event.at("loss").is_null() ? -1 : event.at("loss").get<double>());
-    for (const Json& event : events("summary")) record.hash = event.at("weights_hash");
-    return record;
-  }
-  fs::path log() const { return files_.path() / "log.jsonl"; }
-  std::vector<Json> events(const std::string& kind) const {
-    std::vector<Json> found;
-    std::istringstream lines(read_text(log()));
-    for (std::string line; std::getline(lines, line);)
-      if (Json event = Json::parse(line); event.at("event") == kind) found.push_back(std::move(event));
-    return found;
-  }
-  int arrange(TrainOptions& options) {
-    const int ranks = one_of<int>({1, 2, 3});
-    options.grad_accum = kBatch / ranks;
-    options.stage = one_of<int>({0, 1, 2, 3});
-    options.prefetch_bytes = one_of<std::int64_t>({0, 1 << 20});
-    const auto shares = [&] { return one_of<Shares>({{}, {.host = 1}, {.nvme = 1}, {.host = 0.4, .nvme = 0.3}}); };
-    options.placement.params = shares();
-    options.placement.optimizer = shares();
-    options.nvme_paths = {files_.path()};
-    options.piece_elements = EngineOptions::kPieceAlignment;
-    options.host_step_share = one_of<std::optional<double>>({std::nullopt, 0.0});
-    return ranks;
-  }
-
-  const TestDirectory files_;
-  std::mt19937 random_;
-  std::string printed_;
 };
 
 TEST_F(NanSteps, SkipGoesOnAsIfTheBatchWereNotThere) {
@@ -149,7 +89,7 @@ TEST_F(NanSteps, SkipGoesOnAsIfTheBatchWereNotThere) {
     rule.steps = 6;
     rule.data = data(6, bad, 4, false);
     for (int round = 0; round < 5; ++round) {
-      const int ranks = round == 0 ? 1 : arrange(rule);
+      const int ranks = round == 0 ? 1 : arrange(rule, kBatch);
       const RunRecord record = train(rule, ranks);
       const std::string what = fmt::format("{} ranks, stage {}, clip {}, params {}/{}, optimizer {}/{}", ranks,
                                            rule.stage, clip, rule.placement.params.host, rule.placement.params.nvme,
@@ -176,7 +116,7 @@ TEST_F(NanSteps, StopSavesNothingAndLeavesTheNewestCheckpoint) {
     rule.clip = clip;
     rule.steps = 6;
     rule.data = data(6, {4}, 1, false);
-    const int ranks = arrange(rule);
+    const int ranks = arrange(rule, kBatch);
     rule.checkpoint_dir = files_.path() / "checkpoints";
     rule.checkpoint_every = 2;
     rule.output = files_.path() / "output";

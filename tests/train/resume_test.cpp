@@ -2,16 +2,11 @@
 // ranks, at any stage, with any placement. A sample of the grid, drawn anew in every run; ZEEPO_TEST_SEED repeats one.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
-#include <random>
 
 #include "tests/support/errors.h"
-#include "tests/support/run_record.h"
-#include "tests/support/test_directory.h"
+#include "tests/train/drawn_runs.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
-#include "zeepo/comm/threads/threads_world.h"
-#include "zeepo/train/trainer.h"
 
 namespace zeepo {
 namespace {
@@ -20,19 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMicroBatches = 12;  // a step
 
-class Resume : public testing::Test {
+class Resume : public DrawnRuns {
  protected:
-  Resume() {
-    const char* given = std::getenv("ZEEPO_TEST_SEED");
-    const auto seed = given ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
-    random_.seed(seed);
-    RecordProperty("seed", static_cast<int>(seed));
-    std::printf("ZEEPO_TEST_SEED=%u\n", seed);
-  }
-  template <class T>
-  T one_of(std::vector<T> choices) {
-    return choices[random_() % choices.size()];
-  }
   TrainOptions rule() {
     TrainOptions options;
     options.model =
@@ -52,40 +36,7 @@ class Resume : public testing::Test {
     options.loss_scale = {.initial = 1024, .patience = 2};
     return options;
   }
-  // What changes no bit.
-  int arrange(TrainOptions& options) {
-    const int ranks = one_of<int>({1, 2, 3, 4});
-    options.grad_accum = kMicroBatches / ranks;
-    options.stage = one_of<int>({0, 1, 2, 3});
-    options.prefetch_bytes = one_of<std::int64_t>({0, 1 << 20});
-    const auto shares = [&] { return one_of<Shares>({{}, {.host = 1}, {.nvme = 1}, {.host = 0.4, .nvme = 0.3}}); };
-    options.placement.params = shares();
-    options.placement.optimizer = shares();
-    options.nvme_paths = {files_.path()};
-    options.piece_elements = EngineOptions::kPieceAlignment;
-    options.host_step_share = one_of<std::optional<double>>({std::nullopt, 0.0});
-    return ranks;
-  }
-  // The log's record; what is printed goes nowhere.
-  RunRecord train(TrainOptions options, int ranks) {
-    options.log = (files_.path() / "log.jsonl").string();
-    fs::remove(options.log);  // a resumed run goes on in its log
-    testing::internal::CaptureStderr();
-    ThreadsWorld world(ranks);
-    run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
-    printed_ = testing::internal::GetCapturedStderr();
-    return read_record(options.log);
-  }
-  static std::string described(const TrainOptions& o, int ranks) {
-    return fmt::format("{} on {} ranks, stage {}, {}, clip {}, params {}/{}, optimizer {}/{}", o.model.string(), ranks,
-                       o.stage, name_of(o.dtype), o.clip, o.placement.params.host, o.placement.params.nvme,
-                       o.placement.optimizer.host, o.placement.optimizer.nvme);
-  }
   fs::path checkpoints() const { return files_.path() / "checkpoints"; }
-
-  const TestDirectory files_;
-  std::mt19937 random_;
-  std::string printed_;
 };
 
 TEST_F(Resume, EndsWithTheWeightsOfTheUndisturbedRun) {
@@ -100,7 +51,7 @@ TEST_F(Resume, EndsWithTheWeightsOfTheUndisturbedRun) {
     options.checkpoint_bytes = one_of<std::int64_t>({1, 1 << 22});
     std::string history;
     for (int life = 0; life < 3; ++life) {
-      const int ranks = arrange(options);
+      const int ranks = arrange(options, kMicroBatches, {1, 2, 3, 4});
       history += described(options, ranks) + "\n";
       options.resume.wanted = life > 0;
       const RunRecord record = train(options, ranks);
@@ -144,7 +95,6 @@ TEST_F(ResumeOnce, OptionsThatChangeTheResultAreRefusedUnlessAllowed) {
   TrainOptions other = options_;
   other.schedule.lr = 5e-3;
   const std::string text = refused(other);
-  testing::internal::GetCapturedStderr();
   EXPECT_TRUE(names(text, "--lr", "0.001", "0.005", "--allow-changes"));
   other.resume.allow_changes = true;
   train(other, 1);
@@ -156,7 +106,6 @@ TEST_F(ResumeOnce, OtherMicroBatchesAreARefusedChange) {
   options_.resume.wanted = true;
   options_.steps = 6;
   const std::string text = refused(options_, 2);
-  testing::internal::GetCapturedStderr();
   EXPECT_TRUE(names(text, "1 micro-batches a step", "now 2"));
   options_.resume.allow_changes = true;
   const RunRecord record = train(options_, 2);
@@ -176,7 +125,6 @@ TEST_F(ResumeOnce, ADamagedCheckpointIsPassedOver) {
   std::fstream(newest, std::ios::in | std::ios::out | std::ios::binary).seekp(-5, std::ios::end).put('\x55');
   options_.resume.from = checkpoint_path(checkpoints(), 4);
   EXPECT_TRUE(names(refused(options_), "damaged", "rank-00000.safetensors"));
-  testing::internal::GetCapturedStderr();
 }
 
 TEST_F(ResumeOnce, NoneWholeIsAnErrorAndNoneAtAllANewRun) {
@@ -186,7 +134,6 @@ TEST_F(ResumeOnce, NoneWholeIsAnErrorAndNoneAtAllANewRun) {
   EXPECT_TRUE(names(printed_, "no checkpoint"));
   for (const auto& entry : list_checkpoints(checkpoints())) fs::remove(entry.path / kManifestName);
   EXPECT_TRUE(names(refused(options_), "none of the 2 checkpoints"));
-  testing::internal::GetCapturedStderr();
 }
 
 TEST_F(ResumeOnce, ARunThatIsAtItsEndTakesNoStep) {

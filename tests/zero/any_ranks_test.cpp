@@ -1,8 +1,6 @@
 // The same micro-batches give the same losses, norms and weights to the bit on any number of ranks, at every stage and
 // placement. A sample of the grid, drawn anew in every run; ZEEPO_TEST_SEED repeats one.
-#include <cstdlib>
-#include <random>
-
+#include "tests/support/drawn.h"
 #include "tests/support/test_directory.h"
 #include "tests/zero/sharded_models.h"
 
@@ -11,19 +9,8 @@ namespace {
 
 constexpr std::int64_t kBatches = 12;
 
-class AnyRanks : public testing::Test {
+class AnyRanks : public Drawn {
  protected:
-  AnyRanks() {
-    const char* given = std::getenv("ZEEPO_TEST_SEED");
-    seed_ = given ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
-    random_.seed(seed_);
-    RecordProperty("seed", static_cast<int>(seed_));
-    std::printf("ZEEPO_TEST_SEED=%u\n", seed_);
-  }
-  template <class T>
-  T one_of(std::vector<T> choices) {
-    return choices[random_() % choices.size()];
-  }
   // What changes bits, the same for all runs that are compared.
   EngineOptions rule() {
     EngineOptions options{.dtype = one_of<DType>({DType::f32, DType::bf16, DType::f16})};
@@ -56,8 +43,6 @@ class AnyRanks : public testing::Test {
   }
 
   const TestDirectory files_;
-  std::uint32_t seed_ = 0;
-  std::mt19937 random_;
 };
 
 std::string described(const ShardedRun& run) {
