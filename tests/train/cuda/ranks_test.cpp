@@ -60,7 +60,7 @@ struct Job {
   double host_steps = 0;  // of what is in host memory
   const char* model = "llama-tiny";
   Arrangement arrangement() const {
-    return {placement, placement.activations != Place::device, TrainOptions{}.prefetch_bytes};
+    return {placement, placement.activations != Place::device, EngineOptions{}.prefetch_bytes};
   }
   std::string text() const {
     return fmt::format("{}, {} ranks, stage {}, {}, {} micro-steps, {}, {} stepped by the host", model, ranks, stage,
