@@ -86,11 +86,12 @@ ModelUnits plan_units(Module& model, std::int64_t blocks_per_unit) {
     plan.units.push_back(lay_out(std::move(name), parameters));
   };
   const auto add_unit = [&](const std::string& name, std::vector<NamedParameter> parameters) {
-    const auto frozen = std::ranges::stable_partition(
-        parameters, [](const NamedParameter& named) { return named.parameter->leaf().trainable(); });
-    const bool mixed = frozen.begin() != parameters.begin() && !frozen.empty();
-    add_alike(name, {parameters.begin(), frozen.begin()});
-    add_alike(mixed ? name + " (frozen)" : name, {frozen.begin(), frozen.end()});
+    const auto frozen = std::stable_partition(parameters.begin(), parameters.end(), [](const NamedParameter& named) {
+      return named.parameter->leaf().trainable();
+    });
+    const bool mixed = frozen != parameters.begin() && frozen != parameters.end();
+    add_alike(name, {parameters.begin(), frozen});
+    add_alike(mixed ? name + " (frozen)" : name, {frozen, parameters.end()});
   };
   std::map<std::string, int> tiles_of_layer;
   const auto add_tile = [&](const UnitRoot& tile) {
