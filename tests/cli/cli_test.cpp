@@ -131,7 +131,7 @@ TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with(generate({"--ids", "1,x"})), 2, {"--ids 1,x"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--top-p", "0"})), 2, {"--top-p 0"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", "-1"})), 2, {"--temperature -1"});
-  expect_failure(zeepo_with(generate({"--ids", "1", "--memory", "nvme=1GiB"})), 2, {"--memory"});
+  expect_failure(zeepo_with(generate({"--ids", "1", "--memory", "disk=1GiB"})), 2, {"--memory disk=1GiB"});
 }
 
 TEST(Usage, SizesBeyondAllMeasureAreNamed) {

@@ -163,7 +163,8 @@ def draw_pace(case, rule):
     if case.chance(0.4):
         options["--no-tune"] = ""
     if case.chance(0.2):
-        links = [f"{name}={case.one_of(['5MB/s', '40MB/s', '1GB/s'])}" for name in ("ranks", "host-device", "nvme")]
+        links = [f"{name}={case.one_of(['5MB/s', '40MB/s', '1GB/s'])}" for name in ("ranks", "host-device")]
+        links.append(f"nvme={case.one_of(['40MB/s', '1GB/s'])}")  # files move whole pages, however little is wanted
         options["--simulate-link"] = ",".join(case.random.sample(links, case.one_of([1, 2, 3])))
     if case.chance(0.2):
         options["--timeout"] = "50"

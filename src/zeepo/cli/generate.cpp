@@ -140,12 +140,12 @@ void run(const InferenceOptions& where, Options options, Communicator& communica
   });
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));
-  if (const auto logits = logits_of_prompt(inference.engine(), inference.model()); speaks && !options.logits.empty())
-    save_logits(options.logits, config.vocab, logits);
+  const auto logits = logits_of_prompt(inference.engine(), inference.model());
   const Generation result = generate(inference.engine(), inference.model(), where.dtype, prompt, options.generate,
                                      [&](std::int32_t token) { speech.token(token); });
   speech.finish();
   inference.engine().settle();
+  if (speaks && !options.logits.empty()) save_logits(options.logits, config.vocab, logits);
 
   const nlohmann::ordered_json summary = summary_of(inference, result);
   if (!speaks) return;
