@@ -52,12 +52,13 @@ def exact(group):
     options = group.options(extra, ranks)
     roomy = group.run(options, ranks)
     roomy.compare(group.reference)
-    if options.get("--step-below", "auto") not in ("auto", "host", "device"):
-        return  # pieces become smaller with the host's budget, and the host's share of them other ones
-    options["--memory"] = text_of(planned(roomy))
+    budgets = planned(roomy)
+    if options.get("--offload-optimizer", "none") != "none":
+        budgets["host"] = ROOMY["host"]  # with less, pieces of optimizer state are smaller, and dealt out otherwise
+    options["--memory"] = text_of(budgets)
     fitting = group.run(options, ranks)
     fitting.compare(group.reference)
-    check_within(fitting, planned(roomy))
+    check_within(fitting, budgets)
     case.soak.count("exact budgets")
     one_byte_less(group, options, ranks, fitting)
 
@@ -65,9 +66,9 @@ def exact(group):
 def one_byte_less(group, options, ranks, fitting):
     """In a smaller host budget buffers shrink, and the device's room beside a stepped optimizer is filled as far as it goes:
     these may still fit."""
-    tier = group.case.one_of(planned(fitting))
-    flexible = tier == "host" or (options.get("--offload-optimizer", "none") != "none" and
-                                  options.get("--step-below", "auto") not in ("auto", "host"))
+    offloaded = options.get("--offload-optimizer", "none") != "none"
+    tier = group.case.one_of([tier for tier in planned(fitting) if tier != "host" or not offloaded])
+    flexible = tier == "host" or (offloaded and options.get("--step-below", "auto") not in ("auto", "host"))
     less = {**budgets_of(options), tier: planned(fitting)[tier] - 1}
     outcome = group.run({**options, "--memory": text_of(less)}, ranks, may_fail=True)
     if outcome.finished.code == 0:

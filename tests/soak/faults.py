@@ -198,6 +198,8 @@ class Faults:
         case.soak.count(f"limits of {limit}")
         if finished.code == 127 and "shared libraries" in finished.err:
             return  # the program did not start
+        if finished.code < 0 and not starts([*words, self.soak.options.program, "--version"]):
+            return  # nor here: a library's own beginning has failed
         self.check(job, folder, finished, expected, [])
 
     def by_disk(self, case):
@@ -232,6 +234,10 @@ class Faults:
             words = [os.strerror(cause), *OTHER_WORDS.get(cause, [])]
             if not any(re.search(re.escape(word), finished.err, re.I) for word in words):
                 raise Failed(f"the message does not name the cause ({os.strerror(cause)})", finished)
+
+
+def starts(command):
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def new_folder(case, name="run"):
