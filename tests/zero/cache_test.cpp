@@ -86,9 +86,7 @@ TEST_F(Caches, APassRunsAheadOfTheNext) {
     engine.infer([&] { outputs.push_back(model(Tensor::from<float>(x, {1, Even::kWidth})).to_floats()); }, then);
     return engine.moved().in_time.carried.to_device - before;
   };
-  const auto ahead = [&] {
-    return session.lower().carried().to_device - engine.moved().in_time.carried.to_device;
-  };
+  const auto ahead = [&] { return session.lower().carried().to_device - engine.moved().in_time.carried.to_device; };
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(pass(Engine::Then::another), Even::kUnits * kUnitBytes);
     EXPECT_EQ(ahead(), 3 * kUnitBytes) << i;  // the pass has been recorded by then

@@ -23,9 +23,7 @@ class ModelEngine final : public Engine, private VisitHooks, private Leaf::Store
 
   // All weights, sorted by name, and their exact fp32 values.
   std::vector<WeightSlice> slices() { return settled_io().slices(); }
-  void read(const std::string& name, std::int64_t begin, std::span<float> out) {
-    settled_io().read(name, begin, out);
-  }
+  void read(const std::string& name, std::int64_t begin, std::span<float> out) { settled_io().read(name, begin, out); }
   // A hash of all exact weights in name order; `look` sees all of them on its way.
   std::string weights_hash(const WeightLook& look = {}) { return settled_io().hash(look); }
 

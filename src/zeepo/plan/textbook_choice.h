@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "zeepo/plan/textbook.h"
 #include "zeepo/budget/placement_search.h"
+#include "zeepo/plan/textbook.h"
 
 namespace zeepo {
 

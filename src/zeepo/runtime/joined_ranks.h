@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "zeepo/comm/communicator.h"
 #include "zeepo/comm/carrier.h"
+#include "zeepo/comm/communicator.h"
 
 namespace zeepo {
 

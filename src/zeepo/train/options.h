@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/budget/placement_search.h"
 #include "zeepo/comm/carrier.h"
 #include "zeepo/data/sampler.h"
 #include "zeepo/memory/lower_tiers.h"
 #include "zeepo/ops/linear.h"
 #include "zeepo/optim/schedule.h"
-#include "zeepo/budget/placement_search.h"
 #include "zeepo/zero/engine_options.h"
 
 namespace zeepo {
