@@ -2,7 +2,7 @@
 //
 // No time is predicted: the order is that of docs/tiers.md. A rank alone runs at stage 0. Several run at stage 2, which
 // sends no more than stage 0, where everything fits on the device; else at stage 3, with as much offloaded as must be
-// (train/placement_search.h).
+// (budget/placement_search.h).
 #pragma once
 
 #include <nlohmann/json.hpp>
