@@ -53,8 +53,6 @@ def exact(group):
     roomy = group.run(options, ranks)
     roomy.compare(group.reference)
     budgets = planned(roomy)
-    if options.get("--offload-optimizer", "none") != "none":
-        budgets["host"] = ROOMY["host"]  # with less, pieces of optimizer state are smaller, and dealt out otherwise
     options["--memory"] = text_of(budgets)
     fitting = group.run(options, ranks)
     fitting.compare(group.reference)
@@ -64,11 +62,9 @@ def exact(group):
 
 
 def one_byte_less(group, options, ranks, fitting):
-    """In a smaller host budget buffers shrink, and the device's room beside a stepped optimizer is filled as far as it goes:
-    these may still fit."""
-    offloaded = options.get("--offload-optimizer", "none") != "none"
-    tier = group.case.one_of([tier for tier in planned(fitting) if tier != "host" or not offloaded])
-    flexible = tier == "host" or (offloaded and options.get("--step-below", "auto") not in ("auto", "host"))
+    """Buffers shrink where a step would not fit, those of a stepped optimizer also on the device: it may still fit."""
+    tier = group.case.one_of(list(planned(fitting)))
+    flexible = tier == "host" or options.get("--offload-optimizer", "none") != "none"
     less = {**budgets_of(options), tier: planned(fitting)[tier] - 1}
     outcome = group.run({**options, "--memory": text_of(less)}, ranks, may_fail=True)
     if outcome.finished.code == 0:

@@ -90,6 +90,46 @@ TEST_F(Planning, ChangesNothingOfItsSetup) {
   EXPECT_EQ(plan_run(chosen, rooms).memory.bytes, plan.memory.bytes);
 }
 
+// Smaller pieces of optimizer state may take more of the device: they are no answer to a budget that has room for
+// larger.
+TEST_F(Planning, BuffersShrinkOnlyWhereAStepWouldNotFit) {
+  ScratchModel larger{256, 6, 1024, 4000};
+  TrainOptions given = larger.options();
+  given.seq_len = 8;
+  given.placement.optimizer = {.host = 1};
+  const auto planned = [&](std::int64_t host_bytes) {
+    given.host_bytes = host_bytes;
+    const std::vector rooms{room_of(tier_options(given), {}, 1)};
+    const RunPlan plan = plan_run(choose_placement(make_setup(given, {}), rooms), rooms);
+    EXPECT_TRUE(plan.memory.fits(plan.budgets)) << host_bytes;
+    return plan;
+  };
+  const RunPlan roomy = planned(1024 * kMiB);
+  EXPECT_EQ(roomy.setup.host_room, 0);
+  const RunPlan exact = planned(roomy.memory.bytes[1]);
+  EXPECT_EQ(exact.memory.bytes, roomy.memory.bytes);
+  EXPECT_EQ(engine_options(exact.setup).piece_elements, engine_options(roomy.setup).piece_elements);
+}
+
+TEST_F(Planning, BuffersShrinkWhereAStepWouldNotFit) {
+  TrainOptions given = options();
+  given.placement.optimizer = {.nvme = 1};
+  given.nvme_paths = {directory_.path()};
+  given.piece_elements = 0;
+  const std::vector roomy{room_of(tier_options(given), {}, 1)};
+  const std::int64_t planned = plan_memory(choose_placement(make_setup(given, {}), roomy)).bytes[1];
+  given.host_bytes = planned / 2;
+  const std::vector rooms{room_of(tier_options(given), {}, 1)};
+  const RunPlan plan = plan_run(choose_placement(make_setup(given, {}), rooms), rooms);
+  EXPECT_GT(plan.setup.host_room, 0);
+  EXPECT_TRUE(plan.memory.fits(plan.budgets));
+  // A byte less than the least still says what is missing.
+  given.host_bytes = 1;
+  const std::vector none{room_of(tier_options(given), {}, 1)};
+  const RunPlan refused = plan_run(choose_placement(make_setup(given, {}), none), none);
+  EXPECT_TRUE(names(error_text([&] { check_fits(refused, {}); }), "of host memory"));
+}
+
 TEST_F(Planning, MakesNoBatch) {
   TrainOptions huge = options();
   huge.micro_batch = 1 << 20;  // 32Mi tokens: 256 MiB of ids and targets

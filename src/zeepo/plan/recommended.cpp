@@ -113,13 +113,13 @@ Recommended recommend(const RunSetup& setup, const RankRoom& room) {
   const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
   const PlaceBytes budgets = budgets_to_fill(room);
   if (setup.ranks.ranks > 1) {
-    const RunSetup two = at_stage(setup, 2);
+    const RunSetup two = choose_placement(without_choice(at_stage(setup, 2)), rooms);
     if (plan_memory(two).fits(budgets)) return planned(two, rooms);
   }
   const RunSetup open = at_stage(setup, setup.ranks.ranks > 1 ? 3 : 0);
-  const PlacementSearch::Result found = search_placement(open, budgets);
-  if (found.fits) return planned(open.with(found.arrangement), rooms);
-  const RunSetup failed = without_choice(open.with(found.arrangement));
+  const FoundPlacement found = search_placement(open, budgets);
+  if (found.fits) return planned(found.setup, rooms);
+  const RunSetup failed = without_choice(found.setup);
   return {.setup = failed,
           .memory = plan_memory(failed),
           .budgets = budgets,

@@ -9,7 +9,7 @@ namespace zeepo {
 
 MemoryPlan plan_memory(const RunSetup& setup) {
   AbsentRanks ranks(setup.ranks);
-  Session session = Session::dry(ranks, lower_options(setup.options), setup.options.backend);
+  Session session = Session::dry(ranks, lower_options(setup), setup.options.backend);
   EngineOptions options = engine_options(setup);
   // The third micro-step is as the second, unless what is cached goes on from one to the next.
   if (options.placement.cache == CachePolicy::fixed)

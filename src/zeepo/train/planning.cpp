@@ -57,6 +57,36 @@ void plan_tuning(RunPlan& plan, const PlaceBytes& budgets) {
            [&](const MemoryPlan& deeper) { return deeper.peak[1][Kind::working] <= budgets[1] / 4; });
 }
 
+RunSetup with_buffers(RunSetup setup, std::int64_t host_room) {
+  setup.host_room = host_room;
+  return setup;
+}
+
+std::int64_t missing_bytes(const MemoryPlan& memory, const PlaceBytes& budgets) {
+  std::int64_t missing = 0;
+  for (std::size_t i = 0; i < budgets.size(); ++i) missing += std::max<std::int64_t>(0, memory.bytes[i] - budgets[i]);
+  return missing;
+}
+
+// With the largest buffers that fit; where none do, with those that miss least.
+RunSetup fit_buffers(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
+  RunSetup best = setup;
+  const MemoryPlan memory = plan_memory(setup);
+  const PlaceBytes budgets = least_budgets(rooms, memory);
+  std::int64_t least = missing_bytes(memory, budgets);
+  for (const std::int64_t room : host_rooms(budgets[static_cast<std::size_t>(Place::host)])) {
+    if (least == 0) break;
+    if (room == setup.host_room) continue;
+    RunSetup tried = with_buffers(setup, room);
+    const MemoryPlan smaller = plan_memory(tried);
+    if (const std::int64_t missing = missing_bytes(smaller, least_budgets(rooms, smaller)); missing < least) {
+      best = std::move(tried);
+      least = missing;
+    }
+  }
+  return best;
+}
+
 // The more of the optimizer's state can come up to the device ahead of its step, the better it hides behind the
 // backward pass: the room that the plan leaves goes to it.
 void fill_device(RunPlan& plan, const PlaceBytes& budgets) {
@@ -76,12 +106,29 @@ void fill_device(RunPlan& plan, const PlaceBytes& budgets) {
 
 }  // namespace
 
-PlacementSearch::Result search_placement(const RunSetup& setup, const PlaceBytes& budgets) {
+std::vector<std::int64_t> host_rooms(std::int64_t host_bytes) {
+  constexpr std::int64_t kMost = std::int64_t{2} << 30, kLeast = 64 << 10, kTimes = 4;  // beyond, nothing changes
+  std::vector<std::int64_t> rooms{0};
+  if (host_bytes < kMost)
+    for (std::int64_t room = kMost; room > std::max(host_bytes, kLeast);) rooms.push_back(room /= kTimes);
+  return rooms;
+}
+
+FoundPlacement search_placement(const RunSetup& given, const PlaceBytes& budgets, std::int64_t host_room) {
+  const RunSetup setup = with_buffers(given, host_room);
   const PlacementSearch search{.given = setup.arrangement(),
                                .open = setup.options.choose,
                                .budgets = budgets,
                                .plan = [&](const Arrangement& tried) { return plan_memory(setup.with(tried)).bytes; }};
-  return search.run();
+  const PlacementSearch::Result result = search.run();
+  return {setup.with(result.arrangement), result.bytes, result.fits};
+}
+
+FoundPlacement search_placement(const RunSetup& setup, const PlaceBytes& budgets) {
+  const std::vector<std::int64_t> rooms = host_rooms(budgets[static_cast<std::size_t>(Place::host)]);
+  FoundPlacement found = search_placement(setup, budgets, rooms[0]);
+  for (std::size_t i = 1; i < rooms.size() && !found.fits; ++i) found = search_placement(setup, budgets, rooms[i]);
+  return found;
 }
 
 void check_fits(const RunPlan& plan, const GpuPlace& place) {
@@ -95,10 +142,10 @@ void check_fits(const RunPlan& plan, const GpuPlace& place) {
 }
 
 RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
-  if (!setup.options.choose.any()) return setup;
-  const PlacementSearch::Result result = search_placement(setup, least_to_fill(rooms));
-  if (!result.fits) throw Error("train: --placement auto: {}", ways_out(setup, rooms, result));
-  return setup.with(result.arrangement);
+  if (!setup.options.choose.any()) return fit_buffers(setup, rooms);
+  FoundPlacement found = search_placement(setup, least_to_fill(rooms));
+  if (!found.fits) throw Error("train: --placement auto: {}", ways_out(setup, rooms, found));
+  return std::move(found.setup);
 }
 
 RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>& rooms) {

@@ -25,8 +25,9 @@ struct RunPlan {
 // Measures how fast this machine steps what lives below the device. Asked once, before the run's memory is taken.
 using MeasureSteps = std::function<StepRates(const RunSetup&)>;
 
-// The setup with the placement that the budgets of all ranks allow, where choices are open (--placement auto); else as
-// it is. Throws Error when nothing fits, with ways out that have been tried. `rooms` are those of all ranks.
+// The setup with the placement that the budgets of all ranks allow, where choices are open (--placement auto), and with
+// buffers as large as they allow. Throws Error when no placement fits, with ways out that have been tried. `rooms` are
+// those of all ranks.
 RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& rooms);
 
 // The setup with more host memory for snapshots, where no option says how much: half of what is free on every rank, so
@@ -40,7 +41,18 @@ RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, cons
 // Throws Error where the plan does not fit.
 void check_fits(const RunPlan& plan, const GpuPlace& place);
 
+// What host memory buffers may be sized for within a budget, the most first: these shrink only where a step would not
+// fit.
+std::vector<std::int64_t> host_rooms(std::int64_t host_bytes);
+
 // What --placement auto finds within the budgets.
-PlacementSearch::Result search_placement(const RunSetup& setup, const PlaceBytes& budgets);
+struct FoundPlacement {
+  RunSetup setup;    // with the arrangement; where nothing fits, with the one that needs least of the device
+  PlaceBytes bytes;  // that it needs
+  bool fits;
+};
+FoundPlacement search_placement(const RunSetup& setup, const PlaceBytes& budgets);
+// The same with buffers for so much host memory.
+FoundPlacement search_placement(const RunSetup& setup, const PlaceBytes& budgets, std::int64_t host_room);
 
 }  // namespace zeepo

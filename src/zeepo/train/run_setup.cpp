@@ -36,22 +36,22 @@ std::shared_ptr<LanguageModel> model_for(const ModelConfig& config, const TrainO
 }
 
 // `asked` at most, where it is given, in whole multiples of what a piece may be.
-std::int64_t piece_elements(std::int64_t host_bytes, std::int64_t asked) {
+std::int64_t piece_elements(std::int64_t host_room, std::int64_t asked) {
   constexpr std::int64_t kBytesAnElement = 16;  // at most: gradient, weight and its remainder, two moments
   const std::int64_t least = EngineOptions::kPieceAlignment;
   std::int64_t most = EngineOptions{}.piece_elements;
   if (asked > 0) most = std::clamp(asked / least * least, least, most);
-  if (host_bytes <= 0) return most;
-  const std::int64_t fitting = host_bytes / 2 / EngineOptions{}.pieces_under_way / kBytesAnElement;
+  if (host_room <= 0) return most;
+  const std::int64_t fitting = host_room / 2 / EngineOptions{}.pieces_under_way / kBytesAnElement;
   return std::clamp(fitting / least * least, least, most);
 }
 
 // What a snapshot passes through where nothing else is said; with little host memory an eighth of it.
-std::int64_t snapshot_bytes(const TrainOptions& options) {
+std::int64_t snapshot_bytes(const RunSetup& setup) {
   constexpr std::int64_t kUsual = 256 << 20;
-  if (options.checkpoint_dir.empty()) return 0;
-  if (options.checkpoint_bytes > 0) return options.checkpoint_bytes;
-  return options.host_bytes > 0 ? std::clamp<std::int64_t>(options.host_bytes / 8, 1, kUsual) : kUsual;
+  if (setup.options.checkpoint_dir.empty()) return 0;
+  if (setup.options.checkpoint_bytes > 0) return setup.options.checkpoint_bytes;
+  return setup.host_room > 0 ? std::clamp<std::int64_t>(setup.host_room / 8, 1, kUsual) : kUsual;
 }
 
 }  // namespace
@@ -121,21 +121,22 @@ EngineOptions engine_options(const RunSetup& setup) {
           .step_below_on = on_host ? StepSide::host : StepSide::device,
           .host_share = on_host ? 0 : options.host_step_share.value_or(0),
           .host_pieces_under_way = !on_host && host_may_step ? kHostPieces : 0,
-          .piece_elements = piece_elements(options.host_bytes, options.piece_elements),
+          .piece_elements = piece_elements(setup.host_room, options.piece_elements),
           .pieces_under_way = setup.pieces_under_way(),
           .clip = options.clip,
           .step_phase = step_phase(options),
           .activation_checkpointing = options.activation_checkpointing,
           .loss_scale = options.loss_scale,
           .on_nan = options.on_nan,
-          .snapshot_bytes = snapshot_bytes(options)};
+          .snapshot_bytes = snapshot_bytes(setup)};
 }
 
-LowerTiers::Options lower_options(const TrainOptions& options) {
+LowerTiers::Options lower_options(const RunSetup& setup) {
+  const TrainOptions& options = setup.options;
   LowerTiers::Options lower{.host_bytes = options.host_bytes,
                             .nvme_paths = {},
                             .nvme_bytes = 0,
-                            .staging_bytes = staging_bytes(options.host_bytes),
+                            .staging_bytes = staging_bytes(setup.host_room),
                             .link_bytes_per_second = options.link_bytes_per_second,
                             .nvme_bytes_per_second = options.nvme_bytes_per_second,
                             .io = options.io};

@@ -20,8 +20,9 @@ struct RunSetup {
   ModelConfig config;
   std::shared_ptr<LanguageModel> model;  // shared by copies; one engine at a time is attached to it
   RankShape ranks;
-  TuningRange levels = {};    // that memory is planned for; empty: as the options say
-  bool room_to_probe = true;  // for the host's part of the step to be measured and tuned
+  std::int64_t host_room = 0;  // of host memory, that buffers are sized for; 0: plenty
+  TuningRange levels = {};     // that memory is planned for; empty: as the options say
+  bool room_to_probe = true;   // for the host's part of the step to be measured and tuned
 
   int pieces_under_way() const;  // that there are buffers for
   std::int64_t tokens_per_step() const;
@@ -37,7 +38,7 @@ struct RunSetup {
 RunSetup make_setup(TrainOptions options, const RankShape& ranks);
 
 EngineOptions engine_options(const RunSetup& setup);
-LowerTiers::Options lower_options(const TrainOptions& options);
+LowerTiers::Options lower_options(const RunSetup& setup);
 TierOptions tier_options(const TrainOptions& options);
 
 // What the optimizer's step of state below the device moves.

@@ -22,7 +22,7 @@ namespace {
 Session::Options session_options(const RunPlan& plan, const GpuPlace& place, Timeline* timeline) {
   const TrainOptions& options = plan.setup.options;
   const bool at_once = options.backend == Backend::cuda;
-  LowerTiers::Options lower = lower_options(options);
+  LowerTiers::Options lower = lower_options(plan.setup);
   lower.host_bytes = (at_once ? plan.memory.bytes : plan.budgets)[static_cast<std::size_t>(Place::host)];
   lower.nvme_bytes = plan.memory.bytes[static_cast<std::size_t>(Place::nvme)];
   return {.backend = options.backend,
@@ -71,9 +71,6 @@ void Trainer::check_ranks() const {
                         eval_data_->mask ? fmt::format("{}", eval_data_->mask->counted()) : "all");
   }
   for (auto& value : agreed_values(options_)) values.push_back(std::move(value));
-  // Which --memory host= bounds beside sub_group_size, and which collectives depend on.
-  values.emplace_back("the elements of a piece of optimizer state (--memory host=)",
-                      fmt::format("{}", engine_options(setup_).piece_elements));
   check_agreement(communicator_, values);
 }
 
@@ -86,7 +83,8 @@ void Trainer::run() {
   const GpuPlace place = options_.backend == Backend::cuda ? find_gpu(communicator_) : GpuPlace{};
   const auto rooms = gather_rooms(communicator_, room_of(tier_options(options_), place, communicator_.local_size()));
   const RunSetup chosen = give_snapshots_room(choose_placement(setup_, rooms), rooms);
-  if (options_.choose.any()) check_agreement(communicator_, {{"the placement chosen", flags_of(chosen.arrangement())}});
+  check_agreement(communicator_, {{"the placement chosen", flags_of(chosen.arrangement())},
+                                  {"the host memory that buffers are sized for", fmt::format("{}", chosen.host_room)}});
   const RunPlan plan =
       plan_run(chosen, rooms, [&](const RunSetup& planned) { return measure_steps(planned, place, communicator_); });
   TokenBatches batches(*data_, plan.setup);

@@ -44,7 +44,7 @@ void give(Trial& trial, Place place, std::int64_t bytes) {
 
 class WaysOut {
  public:
-  WaysOut(const RunSetup& setup, const std::vector<RankRoom>& rooms, const PlacementSearch::Result& failed)
+  WaysOut(const RunSetup& setup, const std::vector<RankRoom>& rooms, const FoundPlacement& failed)
       : setup_(setup), rooms_(rooms), failed_(failed), budgets_(least_to_fill(rooms)) {}
 
   std::string text() const {
@@ -90,7 +90,7 @@ class WaysOut {
 
   std::string what_is_missing() const {
     std::string text = "a step does not fit: with all that may leave the device below it (";
-    text += flags_of(failed_.arrangement) + ") it needs";
+    text += flags_of(failed_.setup.arrangement()) + ") it needs";
     for (const Place place : kPlaces) {
       const auto i = static_cast<std::size_t>(place);
       if (failed_.bytes[i] == 0) continue;
@@ -120,20 +120,21 @@ class WaysOut {
   }
   bool fits_below() const { return search_placement(setup_, budgets_below()).fits; }
 
-  // Raising the host's budget makes pieces and buffers larger, which takes more of it: until both agree.
+  // The least buffers that are tried within a budget grow with it, which takes more of it: until both agree.
   std::optional<std::int64_t> enough_below(Place place) const {
     const auto i = static_cast<std::size_t>(place);
     Trial trial{setup_.options, rooms_};
     PlaceBytes budgets = budgets_below();
+    std::int64_t host_bytes = budgets_[static_cast<std::size_t>(Place::host)];
     budgets[i] = kEndless;
     if (place == Place::nvme) trial.options.nvme_paths.emplace_back();  // as if there was one
     constexpr int kRounds = 8;
     for (int round = 0; round < kRounds; ++round) {
-      const auto result = search_placement(setup_.with(trial.options), budgets);
-      if (!result.fits) return std::nullopt;
-      const std::int64_t needed = whole_mebibytes(result.bytes[i]);
-      if (place == Place::nvme || needed <= trial.options.host_bytes) return needed;
-      trial.options.host_bytes = needed;
+      const auto found = search_placement(setup_.with(trial.options), budgets, host_rooms(host_bytes).back());
+      if (!found.fits) return std::nullopt;
+      const std::int64_t needed = whole_mebibytes(found.bytes[i]);
+      if (place == Place::nvme || needed <= host_bytes) return needed;
+      trial.options.host_bytes = host_bytes = needed;
     }
     return std::nullopt;
   }
@@ -200,9 +201,9 @@ class WaysOut {
     const TrainOptions& given = setup_.options;
     const std::int64_t most = given.products == Products::fp8 ? 0 : 16;  // these cannot be cut
     for (std::int64_t tiles = 2 * given.linear_tiles; tiles <= most; tiles *= 2) {
-      TrainOptions cut = given;
+      TrainOptions cut = failed_.setup.options;
       cut.linear_tiles = tiles;
-      const MemoryPlan least = plan_memory(setup_.with(cut).with(failed_.arrangement));
+      const MemoryPlan least = plan_memory(failed_.setup.with(cut));
       if (least.bytes[0] <= budgets_[0])
         return Way{fmt::format("--tile-linear {}", tiles), [=](Trial& trial) { trial.options.linear_tiles = tiles; }};
     }
@@ -236,13 +237,13 @@ class WaysOut {
 
   const RunSetup& setup_;
   const std::vector<RankRoom>& rooms_;
-  const PlacementSearch::Result& failed_;
+  const FoundPlacement& failed_;
   PlaceBytes budgets_;
 };
 
 }  // namespace
 
-std::string ways_out(const RunSetup& setup, const std::vector<RankRoom>& rooms, const PlacementSearch::Result& failed) {
+std::string ways_out(const RunSetup& setup, const std::vector<RankRoom>& rooms, const FoundPlacement& failed) {
   return WaysOut(setup, rooms, failed).text();
 }
 

@@ -10,6 +10,6 @@
 namespace zeepo {
 
 // `failed` is what the search in least_to_fill(rooms) came to.
-std::string ways_out(const RunSetup& setup, const std::vector<RankRoom>& rooms, const PlacementSearch::Result& failed);
+std::string ways_out(const RunSetup& setup, const std::vector<RankRoom>& rooms, const FoundPlacement& failed);
 
 }  // namespace zeepo
