@@ -1,0 +1,16 @@
+# Headers that nearly every source includes, parsed once a build: of the standard library and of the libraries that zeepo
+# stands on, never zeepo's own, so that they change with a machine alone.
+#
+# The program's own layers use them in sanitizer builds only: the release build shows that each source includes what it uses.
+set(ZEEPO_COMMON_HEADERS <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <condition_variable> <cstdint> <deque>
+    <filesystem> <fstream> <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <sstream> <string>
+    <string_view> <thread> <utility> <variant> <vector> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>)
+
+# zeepo_common_headers(NAME headers...): a target of which others reuse the headers. Its flags must be theirs.
+function(zeepo_common_headers name)
+  set(source ${CMAKE_BINARY_DIR}/${name}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "")
+  add_library(${name} OBJECT ${source})
+  target_link_libraries(${name} PRIVATE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
+  target_precompile_headers(${name} PRIVATE ${ZEEPO_COMMON_HEADERS} ${ARGN})
+endfunction()
