@@ -11,6 +11,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/cli/commands.h"
+#include "zeepo/cli/table_options.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/plan/count.h"
 #include "zeepo/plan/plan_json.h"
@@ -213,28 +214,6 @@ void plan(const PlanOptions& options) {
   if (detect_launch().rank == 0) fmt::print("{}", answer);
 }
 
-// With the words of the option table.
-void add_run_option(CLI::App& command, const char* name, const char* group) {
-  const TrainOption& option = *find_option(name);
-  const std::string help = option.help + (option.otherwise.empty() ? "" : fmt::format(" [{}]", option.otherwise));
-  CLI::Option* added = option.is_flag ? command.add_flag(option.name, help)
-                                      : command.add_option(option.name, help)->type_name(option.type);
-  if (!option.is_flag && option.otherwise.empty()) added->default_str(text_of_default(option));
-  added->group(group);
-}
-
-OptionTexts run_texts(const CLI::App& command) {
-  OptionTexts texts;
-  const auto take = [&](const char* name) {
-    if (command.count(name) == 0) return;
-    const CLI::Option* given = command.get_option(name);
-    texts[name] = find_option(name)->is_flag ? (given->as<bool>() ? "true" : "false") : given->results().front();
-  };
-  for (const char* name : kFormulaOptions) take(name);
-  for (const char* name : kRunOptions) take(name);
-  return texts;
-}
-
 }  // namespace
 
 void add_plan(CLI::App& program) {
@@ -264,8 +243,9 @@ void add_plan(CLI::App& program) {
   command->add_option("--gpus-per-node", options->gpus_per_node, "Ranks that share a machine [8, or --ranks]")
       ->type_name("COUNT")
       ->group(kWhere);
-  for (const char* name : kFormulaOptions) add_run_option(*command, name, kWhere);
-  for (const char* name : kRunOptions) add_run_option(*command, name, "Of the run, with --model (see zeepo train)");
+  for (const char* name : kFormulaOptions) add_table_option(*command, *find_option(name), kWhere);
+  for (const char* name : kRunOptions)
+    add_table_option(*command, *find_option(name), "Of the run, with --model (see zeepo train)");
   constexpr const char* kFormulas = "Of the formulas";
   command->add_option("--bytes-per-param", options->bytes_per_param, "16, as ZeRO counts, or 20, as ZeRO-Infinity does")
       ->type_name("16|20")
@@ -298,7 +278,8 @@ void add_plan(CLI::App& program) {
       "          zeepo plan --layers 128 --hidden 25600 --heads 256 --ranks 512 --gpus-per-node 16 "
       "--bytes-per-param 20");
   command->callback([command, options] {
-    options->run = run_texts(*command);
+    options->run = given_texts(*command);
+    options->run.erase("--model");  // which is no option of a run here
     plan(*options);
   });
 }

@@ -5,6 +5,7 @@
 #include "zeepo/base/say.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/ranks.h"
+#include "zeepo/cli/table_options.h"
 #include "zeepo/elastic/supervisor.h"
 #include "zeepo/train/given_options.h"
 #include "zeepo/train/stopping.h"
@@ -13,42 +14,10 @@
 namespace zeepo::cli {
 namespace {
 
-void add_option(CLI::App& command, const TrainOption& option) {
-  static const TrainOptions usual;
-  const std::string otherwise = option.otherwise.empty() ? "" : fmt::format(" [{}]", option.otherwise);
-  const std::string help = option.help + otherwise;
-  CLI::Option* added = nullptr;
-  if (option.is_flag) {
-    added = command.add_flag(option.name, help);
-  } else {
-    added = command.add_option(option.name, help)->type_name(option.type);
-    added->expected(option.value_left_out.empty() ? 1 : 0, 1);
-    if (option.repeatable) added->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    if (option.otherwise.empty()) added->default_str(option.text(usual));
-  }
-  added->group(std::string(title_of(option.group)))->required(option.required);
-}
-
-OptionTexts texts_of(const CLI::App& command) {
-  OptionTexts texts;
-  for (const TrainOption& option : option_table()) {
-    if (!option.on_command_line() || command.count(option.name) == 0) continue;
-    const CLI::Option* given = command.get_option(option.name);
-    if (option.is_flag) {
-      texts[option.name] = given->as<bool>() ? "true" : "false";
-      continue;
-    }
-    const auto values = given->results();
-    const bool alone = !option.value_left_out.empty() && (values.empty() || values.front().empty());
-    texts[option.name] = alone ? option.value_left_out : fmt::format("{}", fmt::join(values, ","));
-  }
-  return texts;
-}
-
 TrainOptions options_of(const CLI::App& command, const std::filesystem::path& config_path, const Launch& launch) {
   std::optional<DeepSpeedConfig> config;
   if (command.count("--config") > 0) config = load_deepspeed_config(config_path);
-  GivenOptions given = make_options(texts_of(command), config ? &*config : nullptr, launch.size);
+  GivenOptions given = make_options(given_texts(command), config ? &*config : nullptr, launch.size);
   if (launch.rank == 0) {
     if (config && !config->unused.empty()) say("zeepo: warning: {}\n", warning_of(*config));
     for (const std::string& line : given.notes) say("{}\n", line);
@@ -68,7 +37,7 @@ void supervise_run(const CLI::App& command, const std::filesystem::path& config,
         "train: --elastic: starts the ranks itself; without mpirun or srun, use: zeepo train --elastic --hosts "
         "node1,node2 --ranks-per-host {} ...",
         launch.local_size);
-  const OptionTexts texts = texts_of(command);
+  const OptionTexts texts = given_texts(command);
   TrainOptions given;
   for (const char* name : {"--hosts", "--ranks-per-host"})
     if (const auto found = texts.find(name); found != texts.end()) assign(given, name, found->second);
@@ -88,13 +57,14 @@ void add_train(CLI::App& program) {
   const auto config = std::make_shared<std::filesystem::path>();
   command->add_option("--config", *config, "DeepSpeed's JSON; options given here win over it");
   for (const TrainOption& option : option_table())
-    if (option.on_command_line()) add_option(*command, option);
+    if (option.on_command_line())
+      add_table_option(*command, option, std::string(title_of(option.group)))->required(option.required);
   command->footer(
       "Examples: zeepo train --model gpt2 --data book.txt --seq-len 512 --steps 100 --output tuned\n"
       "          mpirun -n 4 zeepo train --stage 3 --model llama --data tokens.bin --steps 100");
   command->callback([command, config] {
     const Launch launch = detect_launch();
-    if (wants_elastic(texts_of(*command))) return supervise_run(*command, *config, launch);
+    if (wants_elastic(given_texts(*command))) return supervise_run(*command, *config, launch);
     const TrainOptions options = options_of(*command, *config, launch);
     run_as_ranks(launch, {options.backend, options.comm, options.timeout_seconds, options.rank_bytes_per_second},
                  [&](Communicator& communicator) { Trainer(options, communicator).run(); });
