@@ -213,7 +213,7 @@ class Soak:
         parser.add_argument("--seed", type=int, default=None, help="of all draws; a new one each time by default")
         parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
         parser.add_argument("--case", type=int, default=None, help="this case alone, to its end")
-        parser.add_argument("--timeout", type=float, default=60, help="seconds a program may take")
+        parser.add_argument("--timeout", type=float, default=180, help="seconds a program may take")
         parser.add_argument("--keep", type=Path, default=None, help="where the files of failed cases are put")
         parser.add_argument("--most-failures", type=int, default=10, help="after which it stops")
         parser.add_argument("--mpirun", default="mpirun", help="what starts ranks; empty: one rank alone")
