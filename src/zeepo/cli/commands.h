@@ -12,5 +12,6 @@ void add_tokenize(CLI::App& program);
 void add_inspect(CLI::App& program);
 void add_export(CLI::App& program);
 void add_report(CLI::App& program);
+void add_compare(CLI::App& program);
 
 }  // namespace zeepo::cli

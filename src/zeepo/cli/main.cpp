@@ -51,6 +51,7 @@ int run(int argc, char** argv) {
   zeepo::cli::add_inspect(program);
   zeepo::cli::add_export(program);
   zeepo::cli::add_report(program);
+  zeepo::cli::add_compare(program);
   program.footer("zeepo COMMAND --help tells the options of a command.");
   try {
     program.parse(argc, argv);

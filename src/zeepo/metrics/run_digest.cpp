@@ -1,57 +1,15 @@
 #include "zeepo/metrics/run_digest.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "zeepo/base/error.h"
-#include "zeepo/base/size.h"
 #include "zeepo/metrics/event_numbers.h"
+#include "zeepo/metrics/figure_text.h"
 
 namespace zeepo {
 namespace {
-
-constexpr std::size_t kMostTextBytes = 500;
-
-double number_in(const Event& event, const char* key) {
-  const auto found = event.find(key);
-  return found != event.end() && found->is_number() ? found->get<double>() : NAN;
-}
-
-// Without what would change the terminal.
-std::string text_in(const Event& event, const char* key) {
-  const auto found = event.find(key);
-  if (found == event.end() || !found->is_string()) return "";
-  std::string text = found->get<std::string>().substr(0, kMostTextBytes);
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
-  return text;
-}
-
-// Groups of three digits: 12,345,678.
-std::string grouped(double value) {
-  if (!(std::abs(value) < 1e18)) return fmt::format("{}", value);
-  const std::string digits = fmt::format("{}", std::llround(value));
-  std::string out;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    out += digits[i];
-    const std::size_t left = digits.size() - i - 1;
-    if (left > 0 && left % 3 == 0 && digits[i] != '-') out += ',';
-  }
-  return out;
-}
-
-std::string bytes_text(double bytes) {
-  return bytes >= 0 && bytes < 9e18 ? format_size(static_cast<std::int64_t>(bytes)) : "?";
-}
-
-std::string duration_text(double seconds) {
-  if (!(seconds >= 0 && seconds < 1e15)) return "?";
-  if (seconds < 1) return fmt::format("{:.3g} ms", 1000 * seconds);
-  if (seconds < 120) return fmt::format("{:.3g} s", seconds);
-  const auto minutes = static_cast<std::int64_t>(seconds / 60);
-  return minutes < 120 ? fmt::format("{} min {:02} s", minutes, static_cast<std::int64_t>(seconds) % 60)
-                       : fmt::format("{} h {:02} min", minutes / 60, minutes % 60);
-}
 
 template <class T>
 void raise(T& value, double other) {
@@ -64,6 +22,7 @@ void RunDigest::Losses::add(std::int64_t step, const Event& event) {
   const double value = number_in(event, "loss");
   ++count;
   last = {step, value};
+  all.push_back(*last);
   if (!first || step < first->step) first = last;
   if (!std::isfinite(value)) {
     ++not_finite;
@@ -135,14 +94,18 @@ std::string RunDigest::plan_text() const {
   return line + "\n";
 }
 
+double RunDigest::median_speed() const {
+  if (tokens_per_second_.empty()) return NAN;
+  std::vector<float> sorted = tokens_per_second_;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::ranges::nth_element(sorted, middle);
+  return *middle;
+}
+
 std::string RunDigest::speed_text() const {
   std::string text = fmt::format("{:<12}{} tokens in {}", "speed", grouped(tokens_), duration_text(seconds_));
-  if (!tokens_per_second_.empty()) {
-    std::vector<float> sorted = tokens_per_second_;
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-    std::ranges::nth_element(sorted, middle);
-    text += fmt::format("; median {} tokens/s", *middle < 100 ? fmt::format("{:.3g}", *middle) : grouped(*middle));
-  }
+  if (const double median = median_speed(); std::isfinite(median))
+    text += fmt::format("; median {} tokens/s", rate_text(median));
   return text + "\n";
 }
 
@@ -197,6 +160,73 @@ std::string RunDigest::text() const {
   text += checkpoints_.text("checkpoint", "checkpoints") + resumes_.text("resume", "resumes") +
           faults_.text("fault", "faults");
   return text + end_text();
+}
+
+// Of the summary, over the ranks: the sum, or the most of any.
+double RunDigest::of_ranks(const char* group, const char* name, OfRanks what) const {
+  double sum = NAN;
+  if (summary_.is_null() || !summary_.contains("ranks") || !summary_["ranks"].is_array()) return sum;
+  for (const Event& rank : summary_["ranks"]) {
+    if (!rank.is_object() || !rank.contains(group) || !rank[group].is_object()) continue;
+    const Event& of_group = rank[group];
+    const auto found = of_group.find(name);
+    if (found == of_group.end()) continue;
+    const double value = found->is_object() ? number_in(*found, "total") : number_in(of_group, name);
+    if (!std::isfinite(value)) continue;
+    sum = std::isnan(sum) ? value : what == OfRanks::sum ? sum + value : std::max(sum, value);
+  }
+  return sum;
+}
+
+std::vector<RunFigure> RunDigest::figures() const {
+  using Unit = RunFigure::Unit;
+  std::vector<RunFigure> figures;
+  const auto number = [&](std::string key, std::string name, Unit unit, double value) {
+    if (!std::isnan(value)) figures.push_back({std::move(key), std::move(name), unit, value, {}});
+  };
+  const auto words = [&](const char* key, std::string text) {
+    if (!text.empty()) figures.push_back({key, key, Unit::text, 0, std::move(text)});
+  };
+  if (!plan_.is_null()) {
+    number("params", "parameters", Unit::count, number_in(plan_, "params"));
+    words("dtype", text_in(plan_, "dtype"));
+    number("world_size", "ranks", Unit::count, number_in(plan_, "world_size"));
+    number("stage", "stage", Unit::count, number_in(plan_, "stage"));
+    if (plan_.contains("placement") && plan_["placement"].is_object())
+      words("placement", text_in(plan_["placement"], "flags"));
+  }
+  const auto steps = static_cast<double>(steps_);
+  number("steps", "steps", Unit::count, steps);
+  if (steps_ > 0) {
+    number("tokens", "tokens", Unit::count, tokens_);
+    number("tokens_per_second", "tokens/s, median", Unit::rate, median_speed());
+    number("seconds_per_step", "seconds a step", Unit::seconds, seconds_ / steps);
+    for (const auto& [name, seconds] : stalls_) {
+      const std::string named = text_in({{"name", name}}, "name");
+      number("stall_seconds_per_step/" + named, "  stalls: " + named, Unit::seconds, seconds / steps);
+    }
+    if (losses_.first) number("loss_first", "loss, first", Unit::loss, losses_.first->value);
+    if (losses_.last) number("loss_last", "loss, last", Unit::loss, losses_.last->value);
+    if (evaluations_.last) number("eval_loss_last", "eval loss, last", Unit::loss, evaluations_.last->value);
+  }
+  for (const char* tier : {"device", "host", "nvme"}) {
+    double peak = of_ranks("peak_bytes", tier, OfRanks::most);
+    if (const auto found = memory_.find(tier); std::isnan(peak) && found != memory_.end())
+      if (const auto total = found->second.find("total"); total != found->second.end()) peak = total->second;
+    number(fmt::format("peak_bytes/{}", tier), fmt::format("{} memory, peak", tier), Unit::bytes, peak);
+  }
+  constexpr std::array<std::array<const char*, 3>, 8> kMoved{{{"comm_bytes", "all_gather", "all-gather a step"},
+                                                              {"comm_bytes", "reduce_scatter", "reduce-scatter a step"},
+                                                              {"comm_bytes", "all_reduce", "all-reduce a step"},
+                                                              {"comm_bytes", "between_nodes", "between nodes a step"},
+                                                              {"link_bytes", "host_to_device", "host to device a step"},
+                                                              {"link_bytes", "device_to_host", "device to host a step"},
+                                                              {"io_bytes", "read", "read from files a step"},
+                                                              {"io_bytes", "write", "written to files a step"}}};
+  for (const auto& [group, name, told] : kMoved)
+    number(fmt::format("{}/{}", group, name), told, Unit::bytes, of_ranks(group, name, OfRanks::sum));
+  if (!summary_.is_null()) words("weights_hash", text_in(summary_, "weights_hash"));
+  return figures;
 }
 
 }  // namespace zeepo

@@ -11,21 +11,37 @@
 
 namespace zeepo {
 
+// One number or text that runs have in common.
+struct RunFigure {
+  enum class Unit { count, rate, seconds, bytes, loss, text };
+  std::string key;   // as programs read it
+  std::string name;  // as people do
+  Unit unit;
+  double value;
+  std::string text;  // of Unit::text
+};
+
 class RunDigest {
  public:
+  struct Loss {
+    std::int64_t step;
+    double value;
+  };
+
   // The events that count: where steps were done again, the later ones alone.
   void take(const Event& event);
   // Lines of text. What is not known is left out.
   std::string text() const;
   std::int64_t steps() const { return steps_; }
+  // What is known, in an order that is the same for all runs.
+  std::vector<RunFigure> figures() const;
+  // Of each step, in the order of the log.
+  const std::vector<Loss>& losses() const { return losses_.all; }
 
  private:
-  struct Loss {
-    std::int64_t step;
-    double value;
-  };
   struct Losses {
     std::optional<Loss> first, last, best;
+    std::vector<Loss> all;
     std::int64_t count = 0, not_finite = 0;
     void add(std::int64_t step, const Event& event);
     std::string text() const;
@@ -37,6 +53,9 @@ class RunDigest {
   };
 
   void take_step(const Event& event);
+  enum class OfRanks { sum, most };
+  double of_ranks(const char* group, const char* name, OfRanks what) const;
+  double median_speed() const;
   std::string plan_text() const;
   std::string speed_text() const;
   std::string stall_text() const;
