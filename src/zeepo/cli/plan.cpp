@@ -13,6 +13,8 @@
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/table_options.h"
 #include "zeepo/comm/launch.h"
+#include "zeepo/metrics/explained_run.h"
+#include "zeepo/metrics/run_log.h"
 #include "zeepo/plan/count.h"
 #include "zeepo/plan/plan_json.h"
 #include "zeepo/plan/plan_text.h"
@@ -40,6 +42,7 @@ struct PlanOptions {
   std::string ranks = "1", gpus_per_node, bytes_per_param = "16", interval = "1";
   std::string peak_tflops = fmt::format("{:g}", TextbookQuestion{}.peak_flops / 1e12), bandwidth_gbps;
   bool json = false;
+  std::filesystem::path explain;
   std::vector<std::string> sweeps;
   OptionTexts run;  // kFormulaOptions and kRunOptions as given
 };
@@ -201,7 +204,17 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
   return text + "\n" + difference_text(resident, setup, textbook) + "\n" + text_of(textbook);
 }
 
+std::string explanation(const PlanOptions& options) {
+  const RunLog log = read_run_log(options.explain);
+  try {
+    return options.json ? line_of(explanation_json(log.digest)) : explanation_text(log.digest);
+  } catch (const Error& error) {
+    throw Error("plan: --explain {}: {}", options.explain.string(), error.what());
+  }
+}
+
 std::string answer_to(const PlanOptions& options) {
+  if (!options.explain.empty()) return explanation(options);
   if (!options.sweeps.empty()) return sweep(options);
   const Source source = source_of(options);
   const TextbookQuestion question = question_of(options, source);
@@ -271,6 +284,9 @@ void add_plan(CLI::App& program) {
       ->expected(1)
       ->take_all()
       ->group(kFormulas);
+  command
+      ->add_option("--explain", options->explain, "Instead, put a run beside its plan: the file of zeepo train --log")
+      ->type_name("FILE");
   command->add_flag("--json", options->json, "One JSON object");
   command->footer(
       "Examples: zeepo plan --model llama --ranks 8 --device cuda --memory device=80GB,host=200GB\n"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
+#include <numeric>
 
 #include "zeepo/base/error.h"
 #include "zeepo/metrics/event_numbers.h"
@@ -162,20 +164,44 @@ std::string RunDigest::text() const {
   return text + end_text();
 }
 
-// Of the summary, over the ranks: the sum, or the most of any.
-double RunDigest::of_ranks(const char* group, const char* name, OfRanks what) const {
-  double sum = NAN;
-  if (summary_.is_null() || !summary_.contains("ranks") || !summary_["ranks"].is_array()) return sum;
-  for (const Event& rank : summary_["ranks"]) {
-    if (!rank.is_object() || !rank.contains(group) || !rank[group].is_object()) continue;
-    const Event& of_group = rank[group];
-    const auto found = of_group.find(name);
-    if (found == of_group.end()) continue;
-    const double value = found->is_object() ? number_in(*found, "total") : number_in(of_group, name);
-    if (!std::isfinite(value)) continue;
-    sum = std::isnan(sum) ? value : what == OfRanks::sum ? sum + value : std::max(sum, value);
+namespace {
+
+// Object by object; null where one of them is no object or has no such key.
+const Event* find_in(const Event& event, std::initializer_list<const char*> keys) {
+  const Event* here = &event;
+  for (const char* key : keys) {
+    if (!here->is_object()) return nullptr;
+    const auto found = here->find(key);
+    if (found == here->end()) return nullptr;
+    here = &*found;
   }
-  return sum;
+  return here;
+}
+
+// Numbers that the ranks of a summary have under these keys.
+std::vector<double> of_ranks(const Event& summary, std::initializer_list<const char*> keys) {
+  std::vector<double> numbers;
+  const Event* ranks = find_in(summary, {"ranks"});
+  if (ranks == nullptr || !ranks->is_array()) return numbers;
+  for (const Event& rank : *ranks)
+    if (const Event* found = find_in(rank, keys); found != nullptr && found->is_number())
+      numbers.push_back(found->get<double>());
+  return numbers;
+}
+
+}  // namespace
+
+double RunDigest::peak_bytes(const char* tier, const char* kind) const {
+  if (const auto peaks = of_ranks(summary_, {"peak_bytes", tier, kind}); !peaks.empty()) return std::ranges::max(peaks);
+  const auto kinds = memory_.find(tier);
+  if (kinds == memory_.end()) return NAN;
+  const auto found = kinds->second.find(kind);
+  return found == kinds->second.end() ? NAN : found->second;
+}
+
+double RunDigest::sent_by_ranks(const char* group, const char* name) const {
+  const auto sent = of_ranks(summary_, {group, name});
+  return sent.empty() ? NAN : std::accumulate(sent.begin(), sent.end(), 0.0);
 }
 
 std::vector<RunFigure> RunDigest::figures() const {
@@ -192,8 +218,8 @@ std::vector<RunFigure> RunDigest::figures() const {
     words("dtype", text_in(plan_, "dtype"));
     number("world_size", "ranks", Unit::count, number_in(plan_, "world_size"));
     number("stage", "stage", Unit::count, number_in(plan_, "stage"));
-    if (plan_.contains("placement") && plan_["placement"].is_object())
-      words("placement", text_in(plan_["placement"], "flags"));
+    if (const Event* placement = find_in(plan_, {"placement"}); placement != nullptr && placement->is_object())
+      words("placement", text_in(*placement, "flags"));
   }
   const auto steps = static_cast<double>(steps_);
   number("steps", "steps", Unit::count, steps);
@@ -209,12 +235,9 @@ std::vector<RunFigure> RunDigest::figures() const {
     if (losses_.last) number("loss_last", "loss, last", Unit::loss, losses_.last->value);
     if (evaluations_.last) number("eval_loss_last", "eval loss, last", Unit::loss, evaluations_.last->value);
   }
-  for (const char* tier : {"device", "host", "nvme"}) {
-    double peak = of_ranks("peak_bytes", tier, OfRanks::most);
-    if (const auto found = memory_.find(tier); std::isnan(peak) && found != memory_.end())
-      if (const auto total = found->second.find("total"); total != found->second.end()) peak = total->second;
-    number(fmt::format("peak_bytes/{}", tier), fmt::format("{} memory, peak", tier), Unit::bytes, peak);
-  }
+  for (const char* tier : {"device", "host", "nvme"})
+    number(fmt::format("peak_bytes/{}", tier), fmt::format("{} memory, peak", tier), Unit::bytes,
+           peak_bytes(tier, "total"));
   constexpr std::array<std::array<const char*, 3>, 8> kMoved{{{"comm_bytes", "all_gather", "all-gather a step"},
                                                               {"comm_bytes", "reduce_scatter", "reduce-scatter a step"},
                                                               {"comm_bytes", "all_reduce", "all-reduce a step"},
@@ -224,7 +247,7 @@ std::vector<RunFigure> RunDigest::figures() const {
                                                               {"io_bytes", "read", "read from files a step"},
                                                               {"io_bytes", "write", "written to files a step"}}};
   for (const auto& [group, name, told] : kMoved)
-    number(fmt::format("{}/{}", group, name), told, Unit::bytes, of_ranks(group, name, OfRanks::sum));
+    number(fmt::format("{}/{}", group, name), told, Unit::bytes, sent_by_ranks(group, name));
   if (!summary_.is_null()) words("weights_hash", text_in(summary_, "weights_hash"));
   return figures;
 }

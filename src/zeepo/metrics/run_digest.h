@@ -37,6 +37,13 @@ class RunDigest {
   std::vector<RunFigure> figures() const;
   // Of each step, in the order of the log.
   const std::vector<Loss>& losses() const { return losses_.all; }
+  // Null where the log has none.
+  const Event& plan() const { return plan_; }
+  // The most that any rank held of a tier, of a kind or in "total"; not a number where that is not known.
+  double peak_bytes(const char* tier, const char* kind) const;
+  // Over all steps, in seconds: what was waited for; and all of it.
+  const std::map<std::string, double>& stalls() const { return stalls_; }
+  double seconds() const { return seconds_; }
 
  private:
   struct Losses {
@@ -53,8 +60,7 @@ class RunDigest {
   };
 
   void take_step(const Event& event);
-  enum class OfRanks { sum, most };
-  double of_ranks(const char* group, const char* name, OfRanks what) const;
+  double sent_by_ranks(const char* group, const char* name) const;
   double median_speed() const;
   std::string plan_text() const;
   std::string speed_text() const;

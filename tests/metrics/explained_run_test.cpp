@@ -1,0 +1,70 @@
+#include "zeepo/metrics/explained_run.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/metrics/events.h"
+#include "tests/support/errors.h"
+
+namespace zeepo {
+namespace {
+
+Event tier(std::int64_t params, std::int64_t arena, std::int64_t budget) {
+  return {{"bytes", {{"params", params}, {"total", params}}}, {"arena_bytes", arena}, {"budget_bytes", budget}};
+}
+
+Event plan_event(std::int64_t device_arena, bool recomputes = false) {
+  return {{"event", "plan"},
+          {"stage", 3},
+          {"device", tier(1000, device_arena, 2000)},
+          {"host", tier(500, 600, 600)},
+          {"placement", {{"params", {{"device", 0.0}, {"host", 1.0}}}, {"activation_checkpointing", recomputes}}}};
+}
+
+RunDigest run_of(std::initializer_list<Event> events) {
+  RunDigest digest;
+  for (const Event& event : events) digest.take(event);
+  return digest;
+}
+
+TEST(ExplainedRun, StandsBesideItsPlan) {
+  const RunDigest run = run_of({plan_event(1100), step_event(1), step_event(2)});
+  const std::string text = explanation_text(run);
+  EXPECT_TRUE(names(text, "device params", "1000 B", "+0.0%"));
+  EXPECT_TRUE(names(text, "device at once", "1007 B", "+0.7%"));
+  EXPECT_TRUE(names(text, "waits: host", "25.0%", "waits: step", "12.5%", "62.5%"));
+  EXPECT_TRUE(names(text, "25% of the time waits for host memory: 900 B of the device's budget is free: offload less"));
+  EXPECT_TRUE(names(text, "12% of the time waits for the optimizer's step", "--grad-accum"));
+
+  const Event json = explanation_json(run);
+  EXPECT_EQ(json.at("time").at("stalls").at("host"), 0.25);
+  EXPECT_EQ(json.at("memory").at(0),
+            Event({{"tier", "device"}, {"kind", "params"}, {"planned", 1000}, {"held", 1000}}));
+  EXPECT_EQ(json.at("advice").size(), 2u);
+}
+
+TEST(ExplainedRun, AdvisesByWhatIsFree) {
+  const std::string full = explanation_text(run_of({plan_event(2000, true), step_event(1)}));
+  EXPECT_TRUE(names(full, "a larger --micro-batch or --grad-accum", "--offload-param with a smaller share"));
+  EXPECT_EQ(full.find("computed twice"), std::string::npos) << full;
+  const std::string roomy = explanation_text(run_of({plan_event(1000, true), step_event(1)}));
+  EXPECT_TRUE(names(roomy, "activations are computed twice, and 1000 B of the device's budget is free"));
+  Event still = step_event(1);
+  still["stall_seconds"] = {{"host", 0.0}};
+  EXPECT_TRUE(names(explanation_text(run_of({plan_event(2000), still})), "compute bounds the step"));
+}
+
+TEST(ExplainedRun, NeedsAPlanAndSteps) {
+  EXPECT_TRUE(names(error_text([] { explanation_text(run_of({step_event(1)})); }), "no plan"));
+  EXPECT_TRUE(names(error_text([] { explanation_text(run_of({plan_event(1)})); }), "no step"));
+}
+
+// Logs may come from anywhere.
+TEST(ExplainedRun, SurvivesAPlanThatNoRunWrites) {
+  const Event odd{
+      {"event", "plan"}, {"device", 5}, {"host", {{"bytes", "x"}, {"budget_bytes", -1}}}, {"placement", {1}}};
+  EXPECT_TRUE(names(explanation_text(run_of({odd, step_event(1)})), "advice"));
+  EXPECT_TRUE(explanation_json(run_of({odd, step_event(1)})).is_object());
+}
+
+}  // namespace
+}  // namespace zeepo
