@@ -8,6 +8,7 @@ namespace zeepo::cli {
 void add_train(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_plan(CLI::App& program);
+void add_probe(CLI::App& program);
 void add_tokenize(CLI::App& program);
 void add_inspect(CLI::App& program);
 void add_export(CLI::App& program);

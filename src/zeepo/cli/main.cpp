@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
   zeepo::cli::add_train(program);
   zeepo::cli::add_generate(program);
   zeepo::cli::add_plan(program);
+  zeepo::cli::add_probe(program);
   zeepo::cli::add_tokenize(program);
   zeepo::cli::add_inspect(program);
   zeepo::cli::add_export(program);

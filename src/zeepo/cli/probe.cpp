@@ -1,0 +1,50 @@
+// zeepo probe: measures this machine.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "zeepo/base/say.h"
+#include "zeepo/cli/commands.h"
+#include "zeepo/cli/ranks.h"
+#include "zeepo/cli/table_options.h"
+#include "zeepo/probe/measure.h"
+#include "zeepo/train/option_values.h"
+
+namespace zeepo::cli {
+namespace {
+
+constexpr std::array kRunOptions{"--device", "--threads", "--nvme-path", "--comm"};
+
+void probe(const OptionTexts& texts, bool json) {
+  const Launch launch = detect_launch();
+  TrainOptions given;
+  given.backend = default_backend();
+  for (const auto& [name, text] : texts) assign(given, name, text);
+  run_as_ranks(launch, {given.backend, given.comm}, [&](Communicator& communicator) {
+    const GpuPlace place = given.backend == Backend::cuda ? find_gpu(communicator) : GpuPlace{};
+    const MachineRates rates = measure_machine(
+        {.backend = given.backend, .threads = given.threads, .nvme_paths = given.nvme_paths}, place, communicator);
+    if (communicator.rank() != 0) return;
+    fmt::print("{}", json ? to_json(rates).dump() + "\n" : text_of(rates));
+    const auto path = rates_path(rates.machine, rates.backend, rates.ranks);
+    if (path.empty()) return;
+    keep(rates, path);
+    if (!json) fmt::print("{:<16}{}\n", "kept in", path.string());
+  });
+}
+
+}  // namespace
+
+void add_probe(CLI::App& program) {
+  auto* command = program.add_subcommand(
+      "probe", "Measure this machine in seconds: matrix rate, memory, links, files, the step, and collectives");
+  const auto json = std::make_shared<bool>(false);
+  for (const char* name : kRunOptions) add_table_option(*command, *find_option(name), "Options");
+  command->add_flag("--json", *json, "One JSON object");
+  command->footer(
+      "Examples: zeepo probe --nvme-path /nvme\n"
+      "          mpirun -n 4 zeepo probe --json");
+  command->callback([command, json] { probe(given_texts(*command), *json); });
+}
+
+}  // namespace zeepo::cli
