@@ -30,7 +30,7 @@ if(ZEEPO_SANITIZE)
   add_link_options(-fsanitize=${ZEEPO_SANITIZE})
   set(ZEEPO_TEST_ENVIRONMENT
       "UBSAN_OPTIONS=print_stacktrace=1"
-      "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_CURRENT_LIST_DIR}/../tests/support/tsan_suppressions.txt")
+      "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
   # clang takes half a minute a file to check the stack slots and pointer sums of code in vectors; their memory accesses
   # are checked all the same.
   if(ZEEPO_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
