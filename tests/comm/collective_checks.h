@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/comm/call.h"
 #include "zeepo/comm/communicator.h"
 
 namespace zeepo {
@@ -135,6 +136,34 @@ inline void check_broadcast(Communicator& comm, CpuStream& stream, DType dtype, 
 }
 
 // All of them, over dtypes and sizes.
+// Two messages of unlike sizes to every other rank, and from it: they come in the order in which they were sent.
+inline void check_exchange(Communicator& comm) {
+  const auto message = [](int from, int to, int number) {
+    Bytes bytes(static_cast<std::size_t>(1000 * (from + 1) + 10 * to + number));
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + bytes.size());
+    return bytes;
+  };
+  std::vector<Bytes> sent, received;
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (int other = 0; other < comm.size(); ++other)
+    for (int number = 0; number < 2 && other != comm.rank(); ++number) {
+      sent.push_back(message(comm.rank(), other, number));
+      received.emplace_back(message(other, comm.rank(), number).size());
+    }
+  std::size_t at = 0;
+  for (int other = 0; other < comm.size(); ++other)
+    for (int number = 0; number < 2 && other != comm.rank(); ++number, ++at) {
+      out.push_back({other, sent[at]});
+      in.push_back({other, received[at]});
+    }
+  comm.exchange(exchange_call(WireType::int8, ExchangePhase::gather_within, 12, {"messages", 5}), out, in);
+  at = 0;
+  for (int other = 0; other < comm.size(); ++other)
+    for (int number = 0; number < 2 && other != comm.rank(); ++number, ++at)
+      EXPECT_EQ(received[at], message(other, comm.rank(), number)) << other << " " << number;
+}
+
 inline void check_collectives(Communicator& comm) {
   ThreadPool pool(1);
   CpuStream stream(pool);

@@ -15,6 +15,7 @@ TEST(ThreadsWorld, EveryRankGetsTheReferenceToTheBit) {
     ThreadsWorld world(ranks);
     run(world, [](Communicator& comm) {
       check_collectives(comm);
+      check_exchange(comm);
       comm.finish();
     });
   }

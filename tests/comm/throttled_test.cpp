@@ -20,6 +20,7 @@ TEST(ThrottledCommunicator, ChangesNoBit) {
     run(world, [](Communicator& inner) {
       ThrottledCommunicator comm(inner, 1e12);
       check_collectives(comm);
+      check_exchange(comm);
       comm.finish();
     });
   }

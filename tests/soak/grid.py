@@ -57,7 +57,7 @@ class Group:
         self.saves = case.chance(0.3)
         self.output_dtype = case.one_of([None, "fp32", "bf16"])
         # With these the number of ranks is part of what is asked.
-        fixed = "--reduce" in self.rule
+        fixed = "--reduce" in self.rule or train.coded(self.rule)
         self.ranks = train.rank_choices(self.rule, self.batches, case.soak.most_ranks)
         if fixed:
             self.ranks = [case.one_of(self.ranks)]
@@ -103,7 +103,9 @@ class Group:
             extra["--trace"] = case.new_directory("trace") / "trace.json"
         if float(self.rule["--clip"]) == 0 and case.chance(0.2):
             extra["--clip"] = "1e30"  # never reached
-        norms = self.other_units(extra)
+        if extra["--stage"] == "3" and case.chance(0.3):
+            extra["--node-copy"] = ""
+        norms = train.coded(self.rule) or self.other_units(extra)
         options = self.options(extra, ranks)
         if case.chance(0.2):
             path = case.new_directory("config") / "ds.json"

@@ -11,14 +11,15 @@ import re
 RESULT = ["--model", "--from-scratch", "--data", "--seq-len", "--micro-batch", "--grad-accum", "--steps", "--no-shuffle",
           "--seed", "--optimizer", "--moments", "--lr", "--betas", "--eps", "--momentum", "--weight-decay", "--decay",
           "--clip", "--schedule", "--warmup", "--lr-end", "--dropout", "--dtype", "--batch-invariant", "--sum-order",
-          "--reduce", "--blocks-per-unit", "--tile-linear", "--freeze"]
+          "--reduce", "--blocks-per-unit", "--tile-linear", "--freeze", "--gather-dtype", "--reduce-dtype",
+          "--reduce-feedback", "--node-size"]
 # What changes only time, memory, places and reports.
 EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "--memory", "--placement",
              "--offload-param", "--offload-optimizer", "--step-below", "--activation-checkpointing",
              "--offload-activations", "--cache-policy", "--nvme-path", "--prefetch", "--no-tune", "--log", "--trace",
              "--output", "--output-dtype", "--output-retry", "--output-fallback", "--config", "--checkpoint-dir",
              "--checkpoint-every", "--checkpoint-keep", "--checkpoint-memory", "--tensorboard", "--csv", "--prometheus",
-             "--dashboard", "--eval-data", "--eval-every", "--eval-samples", "--on-nan"]
+             "--dashboard", "--eval-data", "--eval-every", "--eval-samples", "--on-nan", "--node-copy"]
 # What is for a GPU, or is drawn by another test.
 LEFT_OUT = ["--help", "--device", "--matmul-dtype", "--resume", "--allow-changes", "--elastic",
             "--hosts", "--ranks-per-host"]
@@ -94,13 +95,29 @@ def draw_rule(case, model):
         rule["--reduce"] = "last"
     elif case.chance(0.08):
         rule["--sum-order"] = "local"
+    elif batches % 2 == 0 and case.chance(0.15):
+        draw_codes(case, rule)
     return rule, batches
+
+
+def draw_codes(case, rule):
+    """Codes between ranks: not at stage 0, and the same bits on one number of ranks and of nodes."""
+    rule.update({"--gather-dtype": case.one_of(["same", "int8"]), "--reduce-dtype": case.one_of(["int8", "int4"]), "--stage": "1"})
+    if case.chance(0.5):
+        rule["--node-size"] = case.one_of(["1", "2"])
+    if rule["--dtype"] != "fp16" and case.chance(0.3):
+        rule["--reduce-feedback"] = ""
+
+
+def coded(rule):
+    return "--reduce-dtype" in rule
 
 
 def rank_choices(rule, batches, most):
     if rule.get("--sum-order") == "local":
         return [1]
-    return [ranks for ranks in range(1, most + 1) if batches % ranks == 0]
+    size = int(rule.get("--node-size", 2)) if coded(rule) else 1
+    return [ranks for ranks in range(size, most + 1) if batches % ranks == 0 and ranks % size == 0]
 
 
 def draw_shares(case):

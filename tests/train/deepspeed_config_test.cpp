@@ -295,6 +295,18 @@ TEST(DeepSpeedConfig, KeysThatAreNotActedOnAreNamedInOneLine) {
   EXPECT_TRUE(warning.starts_with("ds.json: "));
 }
 
+TEST(DeepSpeedConfig, ZeROPlusPlusIsLessCommunication) {
+  const auto options = laid(R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": true,
+    "zero_quantized_gradients": true, "zero_hpz_partition_size": 8}})");
+  EXPECT_EQ(options.wire.gather, WireType::int8);
+  EXPECT_EQ(options.wire.reduce, WireType::int4);
+  EXPECT_TRUE(options.wire.node_copy);
+  EXPECT_EQ(options.wire.node_size, 8);
+  const auto off = laid(R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": false,
+    "zero_quantized_gradients": false, "zero_hpz_partition_size": 1}})");
+  EXPECT_EQ(off.wire, WireOptions{});
+}
+
 TEST(DeepSpeedConfig, AutoAsksForNothing) {
   EXPECT_TRUE(parse(R"({"zero_optimization": {"reduce_bucket_size": "auto", "overlap_comm": "auto"}})").unused.empty());
   EXPECT_EQ(laid(R"({"optimizer": "auto", "zero_optimization": {"stage": "auto"}})").stage, 0);

@@ -4,13 +4,14 @@
 #include <functional>
 #include <string>
 
+#include "zeepo/comm/call.h"
 #include "zeepo/comm/communicator.h"
 
 namespace zeepo {
 
 class WatchedCommunicator final : public Communicator {
  public:
-  // "gather" or "reduce", and what it is about. Called on the thread that sends.
+  // "gather", "reduce" or "exchange", and what it is about. Called on the thread that sends.
   using Watch = std::function<void(const std::string& kind, const Label& label)>;
   WatchedCommunicator(Communicator& inner, Watch watch) : inner_(inner), watch_(std::move(watch)) {}
 
@@ -29,6 +30,10 @@ class WatchedCommunicator final : public Communicator {
   void all_reduce(CpuStream& stream, View x, const Label& label) override { inner_.all_reduce(stream, x, label); }
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override {
     inner_.broadcast(stream, x, root, label);
+  }
+  void exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    watch_("exchange", {call.what, call.header.id});
+    inner_.exchange(call, out, in);
   }
 
  private:

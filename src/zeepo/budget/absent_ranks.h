@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "zeepo/comm/communicator.h"
 #include "zeepo/comm/device_communicator.h"
@@ -12,6 +13,7 @@ namespace zeepo {
 struct RankShape {
   int rank = 0, ranks = 1;
   int ranks_on_node = 1;
+  std::vector<int> nodes = {};  // a number for each rank, as a communicator has them; none: ranks_on_node in a row each
   enum class Meet { in_host_memory, on_device } meet = Meet::in_host_memory;  // on_device: by NCCL
 
   // Whether collectives are left out: NCCL's are made by one rank too.
@@ -31,6 +33,7 @@ class AbsentRanks final : public Communicator {
   int size() const override { return shape_.ranks; }
   bool alone() const override { return shape_.alone(); }
   int local_size() const override { return shape_.ranks_on_node; }
+  std::vector<int> nodes() const override;
   DeviceCommunicator* on_device() override { return on_device_.get(); }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;
   void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,

@@ -9,7 +9,7 @@ std::string describe(ConstView view) { return fmt::format("{} {}", name_of(view.
 
 Call make_call(Op op, ConstView whole, DType result, int root, const Label& label) {
   return {{op, static_cast<std::int32_t>(whole.dtype), static_cast<std::int32_t>(result), root,
-           static_cast<std::int64_t>(whole.bytes()), label.id, 0, 0},
+           static_cast<std::int64_t>(whole.bytes()), label.id, 0, 0, 0, 0},
           label.what};
 }
 
@@ -20,6 +20,17 @@ std::string_view name_of(Op op) {
     case Op::all_reduce: return "all-reduce";
     case Op::broadcast: return "broadcast";
     case Op::finish: return "the end of the job";
+    case Op::exchange: return "exchange";
+  }
+  return "?";
+}
+
+std::string_view name_of(ExchangePhase phase) {
+  switch (phase) {
+    case ExchangePhase::gather_between: return "all-gather between nodes";
+    case ExchangePhase::gather_within: return "all-gather within nodes";
+    case ExchangePhase::reduce_within: return "reduce-scatter within nodes";
+    case ExchangePhase::reduce_between: return "reduce-scatter between nodes";
   }
   return "?";
 }
@@ -61,8 +72,19 @@ Call broadcast_call(int ranks, ConstView x, int root, const Label& label) {
   return make_call(Op::broadcast, x, x.dtype, root, label);
 }
 
+Call exchange_call(WireType type, ExchangePhase phase, std::size_t part_bytes, const Label& label) {
+  const auto u8 = static_cast<std::int32_t>(DType::u8);
+  return {{Op::exchange, u8, u8, 0, static_cast<std::int64_t>(part_bytes), label.id, 0, 0,
+           static_cast<std::int32_t>(phase), static_cast<std::int32_t>(type)},
+          label.what};
+}
+
 std::string describe(const CallHeader& header, const std::string& what) {
   if (header.op == Op::finish) return std::string(name_of(header.op));
+  if (header.op == Op::exchange)
+    return fmt::format("{} of {} bytes a part as {} for \"{}\" (id {})",
+                       name_of(static_cast<ExchangePhase>(header.phase)), header.bytes,
+                       name_of(static_cast<WireType>(header.wire)), what, header.id);
   std::string text =
       fmt::format("{} of {} bytes of {}", name_of(header.op), header.bytes, name_of(static_cast<DType>(header.dtype)));
   if (header.result != header.dtype) text += fmt::format(" into {}", name_of(static_cast<DType>(header.result)));

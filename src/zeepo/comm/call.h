@@ -1,6 +1,6 @@
 // One collective as one rank calls it: what all ranks must agree on, checked against its views before anything is sent.
 //
-// The four makers throw Error when the views do not fit each other; every backend starts with them.
+// The makers with views throw Error when the views do not fit each other; every backend starts with them.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,13 @@
 #include <string>
 
 #include "zeepo/comm/communicator.h"
+#include "zeepo/comm/wire_type.h"
 
 namespace zeepo {
 
-enum class Op : std::int32_t { all_gather, reduce_scatter, all_reduce, broadcast, finish };
+enum class Op : std::int32_t { all_gather, reduce_scatter, all_reduce, broadcast, finish, exchange };
+
+enum class ExchangePhase : std::int32_t { gather_between, gather_within, reduce_within, reduce_between };
 
 // Sent between ranks as it stands.
 struct CallHeader {
@@ -21,6 +24,7 @@ struct CallHeader {
   std::int64_t bytes = 0;  // all ranks' together, once
   std::int64_t id = 0;
   std::int32_t onto = 0, rounded_to = 0;  // of a reduce-scatter: SumInto
+  std::int32_t phase = 0, wire = 0;       // of an exchange: ExchangePhase and WireType
 
   friend bool operator==(const CallHeader&, const CallHeader&) = default;
 };
@@ -34,6 +38,8 @@ Call all_gather_call(int ranks, ConstView shard, ConstView full, const Label& la
 Call reduce_scatter_call(int ranks, ConstView full, ConstView scratch, ConstView shard, const Label& label,
                          const SumInto& how = {});
 Call all_reduce_call(ConstView x, const Label& label);
+// One of the exchanges that together gather or reduce a whole, whose parts have these bytes as messages of `type`.
+Call exchange_call(WireType type, ExchangePhase phase, std::size_t part_bytes, const Label& label);
 Call broadcast_call(int ranks, ConstView x, int root, const Label& label);
 
 // `reduce-scatter of 4096 bytes of bf16 into fp32 for "gradients of model.layers.3" (id 3)`

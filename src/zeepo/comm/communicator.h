@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "zeepo/base/dtype.h"
 #include "zeepo/device/stream.h"
@@ -18,9 +20,17 @@
 
 namespace zeepo {
 
-// Bytes that a rank has sent, by collective.
+// Bytes that a rank has sent, by collective; and what of all of them has left its node.
 struct CommBytes {
-  std::int64_t all_gather = 0, reduce_scatter = 0, all_reduce = 0;
+  std::int64_t all_gather = 0, reduce_scatter = 0, all_reduce = 0, between_nodes = 0;
+  friend CommBytes operator+(const CommBytes& a, const CommBytes& b) {
+    return {a.all_gather + b.all_gather, a.reduce_scatter + b.reduce_scatter, a.all_reduce + b.all_reduce,
+            a.between_nodes + b.between_nodes};
+  }
+  friend CommBytes operator-(const CommBytes& a, const CommBytes& b) {
+    return {a.all_gather - b.all_gather, a.reduce_scatter - b.reduce_scatter, a.all_reduce - b.all_reduce,
+            a.between_nodes - b.between_nodes};
+  }
 };
 // What each rank sends in an all-gather or a reduce-scatter of `bytes`, all ranks' together: (N−1)/N of them. An
 // all-reduce is one of each.
@@ -39,6 +49,16 @@ struct SumInto {
   bool onto = false;              // what the shard holds, which is fp32, comes before the first rank's part
   DType rounded_to = DType::f32;  // the finished sum is rounded to this dtype, whatever the shard's
   friend bool operator==(const SumInto&, const SumInto&) = default;
+};
+
+// Bytes for one rank, and from one.
+struct Outgoing {
+  int to = 0;
+  std::span<const std::byte> bytes;
+};
+struct Incoming {
+  int from = 0;
+  std::span<std::byte> bytes;
 };
 
 struct Call;               // call.h
@@ -62,6 +82,10 @@ class Communicator {
   // x of `root` on every rank.
   virtual void broadcast(CpuStream& stream, View x, int root, const Label& label) = 0;
 
+  // Each of `out` to its rank, while each of `in` comes from its own; between two ranks in their order, and of the same
+  // sizes on both sides. Every rank makes the same `call`, even where it has nothing to send.
+  virtual void exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in);
+
   // Returns when all ranks have made this call, of which nothing is sent: for who sends it by other means.
   virtual void agree(const Call& /*call*/) {}
   // Its collectives on a GPU's memory; null where it has none, and they pass through host memory.
@@ -74,6 +98,8 @@ class Communicator {
   // Ranks on this machine, and this rank's number among them.
   virtual int local_rank() const { return rank(); }
   virtual int local_size() const { return size(); }
+  // A number for each rank, the same where two ranks are on one machine.
+  virtual std::vector<int> nodes() const { return std::vector<int>(static_cast<std::size_t>(size())); }
   // A call that has waited this long for ranks that are alive throws an Error that names them; 0, the default: never.
   virtual void set_progress_timeout(double /*seconds*/) {}
   // The clean end of the job: returns when all ranks have called it; no other call may follow. Without it a rank counts

@@ -108,9 +108,7 @@ Session& Runtime::session() {
 
 void Runtime::forget(AttachedEngine& engine) noexcept {
   std::erase(engines_, &engine);
-  const CommBytes sent = engine.engine_->moved().all().sent;
-  sent_ = {sent_.all_gather + sent.all_gather, sent_.reduce_scatter + sent.reduce_scatter,
-           sent_.all_reduce + sent.all_reduce};
+  sent_ = sent_ + engine.engine_->moved().all().sent;
 }
 
 // All ranks have attached their engines in the same order.

@@ -151,6 +151,16 @@ void read_offload(DeepSpeedBlock& zero, const char* name, const char* option, De
     config.values[option] = text_of(Shares{place == Place::host ? share : 0, place == Place::nvme ? share : 0});
 }
 
+// ZeRO++. A second partition of one rank is none.
+void read_compression(DeepSpeedBlock& zero, DeepSpeedConfig& config) {
+  if (zero.flag("zero_quantized_weights") == true) config.values["--gather-dtype"] = "int8";
+  if (zero.flag("zero_quantized_gradients") == true) config.values["--reduce-dtype"] = "int4";
+  const auto size = zero.whole("zero_hpz_partition_size", 1, std::numeric_limits<int>::max());
+  if (!size || *size == 1) return;
+  config.values["--node-copy"] = "true";
+  config.values["--node-size"] = fmt::format("{}", *size);
+}
+
 void read_zero(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   auto zero = top.block("zero_optimization");
   if (!zero) return;
@@ -159,13 +169,14 @@ void read_zero(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   read_offload(*zero, "offload_optimizer", "--offload-optimizer", config);
   config.prefetch_elements = zero->whole("stage3_prefetch_bucket_size", 0, kMostElements);
   config.most_live_elements = zero->whole("stage3_max_live_parameters", 0, kMostElements);
+  read_compression(*zero, config);
   zero->unused_flags({"overlap_comm", "contiguous_gradients", "reduce_scatter", "allgather_partitions",
                       "load_from_fp32_weights", "elastic_checkpoint", "round_robin_gradients",
                       "ignore_unused_parameters", "stage3_gather_16bit_weights_on_model_save",
-                      "stage3_gather_fp16_weights_on_model_save", "zero_quantized_weights", "zero_quantized_gradients",
-                      "memory_efficient_linear", "cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory"});
+                      "stage3_gather_fp16_weights_on_model_save", "memory_efficient_linear", "cpu_offload",
+                      "cpu_offload_param", "cpu_offload_use_pin_memory"});
   zero->unused_numbers({"reduce_bucket_size", "allgather_bucket_size", "stage3_param_persistence_threshold",
-                        "stage3_model_persistence_threshold", "stage3_max_reuse_distance", "zero_hpz_partition_size"});
+                        "stage3_model_persistence_threshold", "stage3_max_reuse_distance"});
   zero->name_unused();
 }
 

@@ -21,6 +21,8 @@ void add_evaluation_options(std::vector<TrainOption>& table);
 void add_rank_options(std::vector<TrainOption>& table);
 void add_memory_options(std::vector<TrainOption>& table);
 void add_report_options(std::vector<TrainOption>& table);
+// What ranks send each other: option_entries_wire.cpp.
+void add_wire_options(std::vector<TrainOption>& table);
 // Events of the run for other tools: option_entries_metrics.cpp.
 void add_metrics_options(std::vector<TrainOption>& table);
 // What is saved of the run: option_entries_checkpoint.cpp.

@@ -30,6 +30,7 @@ const std::vector<TrainOption>& option_table() {
     add_evaluation_options(made);
     add_numerics_options(made);
     add_rank_options(made);
+    add_wire_options(made);
     add_elastic_options(made);
     add_memory_options(made);
     add_checkpoint_options(made);

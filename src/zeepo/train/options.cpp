@@ -38,6 +38,34 @@ void check_comm(const TrainOptions& options) {
     throw UsageError("train: --simulate-link ranks: slows what passes through host memory; use --comm mpi");
 }
 
+// The first of these options that is given, as it is written.
+std::string first_wire_option(const WireOptions& wire) {
+  if (wire.gather != WireType::same) return fmt::format("--gather-dtype {}", name_of(wire.gather));
+  if (wire.reduce != WireType::same) return fmt::format("--reduce-dtype {}", name_of(wire.reduce));
+  return wire.node_copy ? "--node-copy" : "";
+}
+
+void check_wire(const TrainOptions& options) {
+  const WireOptions& wire = options.wire;
+  const std::string given = first_wire_option(wire);
+  if (!given.empty() && options.backend == Backend::cuda)
+    throw UsageError("train: {}: for ranks on CPUs only, so far; use --device cpu, or leave it out", given);
+  if (wire.coded() && options.stage == 0)
+    throw UsageError("train: {}: stage 0 keeps the exact weights and gradients of all ranks; use --stage 1, 2 or 3",
+                     given);
+  if (wire.node_copy && options.stage != 3)
+    throw UsageError(
+        "train: --node-copy: with --stage 3; at stage {} every rank keeps all weights, and the backward pass gathers "
+        "none",
+        options.stage);
+  if (wire.feedback && wire.reduce == WireType::same)
+    throw UsageError("train: --reduce-feedback: exact gradients lose nothing; give --reduce-dtype int8 or int4");
+  if (wire.feedback && options.dtype == DType::f16)
+    throw UsageError(
+        "train: --reduce-feedback: with --dtype fp32 or bf16; what is lost at one loss scale of fp16 is of no use at "
+        "the next");
+}
+
 void check_sums(const TrainOptions& options) {
   if (options.stage > 1 && options.reduce == Reduce::last)
     throw UsageError("train: --reduce last: works with --stage 0 and 1, not with {}", options.stage);
@@ -106,6 +134,9 @@ void check_elastic(const TrainOptions& options) {
                      options.resume.from.string());
   if (options.reduce == Reduce::last)
     throw UsageError("train: --elastic: with --reduce each, whose sums are the same on any number of ranks");
+  if (options.wire.coded())
+    throw UsageError("train: --elastic: not with {}, whose sums differ with the number of ranks; leave it out",
+                     first_wire_option(options.wire));
   if (options.sum_order == SumOrder::local)
     throw UsageError("train: --elastic: with --sum-order global, whose sums are the same on any number of ranks");
 }
@@ -133,6 +164,7 @@ void check(const TrainOptions& options) {
   check_tokens(options);
   check_products(options);
   check_comm(options);
+  check_wire(options);
   check_sums(options);
   check_step_below(options);
   check_fallback(options);

@@ -48,6 +48,7 @@ struct TrainOptions {
   Products products = Products::as_stored;  // of the linear layers of the blocks
   std::int64_t linear_tiles = 1;            // that each linear layer of the blocks runs as
   Carrier comm = Carrier::automatic;        // for who makes the communicator
+  WireOptions wire = {};                    // what ranks send
   double timeout_seconds = 0;               // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device

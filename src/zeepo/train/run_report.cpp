@@ -9,6 +9,7 @@
 #include "zeepo/base/stop_request.h"
 #include "zeepo/train/run_sinks.h"
 #include "zeepo/train/step_side.h"
+#include "zeepo/train/wire_report.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
 
@@ -48,6 +49,7 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
   event["placement"]["flags"] = setup.flags();
   event["placement"]["chosen"] = options.choose.any();
   event["tuning"] = {{"prefetch_bytes", levels.prefetch_bytes}, {"pieces_under_way", levels.pieces_under_way}};
+  if (communicator_.size() > 1) event["communication"] = wire_json(options, communicator_);
   if (auto below = step_below_json(plan); !below.is_null()) event["step_below"] = std::move(below);
   log_.write(event);
   if (!speaks()) return;
@@ -57,6 +59,7 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
   if (options.backend == Backend::cuda && communicator_.size() > 1)
     say("{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
         communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
+  if (const std::string text = wire_text(options, communicator_); !text.empty()) say("{}\n", text);
   say("{}", table_of(plan.memory.peak, plan.budgets));
   if (options.choose.any()) say("placement chosen: {}\n", setup.flags());
   if (const std::string text = step_below_text(plan); !text.empty()) say("{}\n", text);

@@ -128,6 +128,7 @@ EngineOptions engine_options(const RunSetup& setup) {
           .activation_checkpointing = options.activation_checkpointing,
           .loss_scale = options.loss_scale,
           .on_nan = options.on_nan,
+          .wire = options.wire,
           .snapshot_bytes = snapshot_bytes(setup)};
 }
 

@@ -1,5 +1,6 @@
 #include "zeepo/zero/collectives.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -8,10 +9,24 @@
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
+namespace {
 
-Collectives::Collectives(Communicator& communicator, Overlap overlap)
-    : communicator_(communicator), overlap_(overlap), timeline_(Device::current().timeline) {
+std::span<std::byte> bytes_of(const View& view) { return {view.as<std::byte>(), view ? view.bytes() : 0}; }
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  return tensor.defined() ? bytes_of(tensor.view()) : std::span<std::byte>();
+}
+
+}  // namespace
+
+Collectives::Collectives(Communicator& communicator, Overlap overlap, const WireOptions& wire)
+    : communicator_(communicator),
+      overlap_(overlap),
+      timeline_(Device::current().timeline),
+      wire_(wire_plan(NodeMap::of(communicator, wire.node_size), communicator.rank())),
+      on_host_(Device::current().compute.plays() == Backend::cpu && communicator.on_device() == nullptr) {
   if (alone()) return;
+  if ((wire.coded() || wire.node_copy) && !on_host_)
+    throw Error("engine: coded messages and copies in nodes are for ranks on CPUs; on a GPU leave them out");
   const Device& device = Device::current();
   const bool staged = device.compute.plays() == Backend::cuda && communicator.on_device() == nullptr;
   if (staged) {
@@ -40,18 +55,67 @@ Collecting Collectives::run(std::function<Point(const Point&)> job) {
   return collecting;
 }
 
-Collecting Collectives::all_gather(ConstView shard, View full, const Label& label, std::vector<Completion> after) {
-  sent_.all_gather += sent_of(full.bytes(), size());
+// What leaves the node where a rank sends every other the same amount.
+std::int64_t Collectives::to_other_nodes(std::int64_t sent) const {
+  if (size() == 1) return 0;
+  return sent * (size() - static_cast<std::int64_t>(wire_.nodes.peers_of(rank()).size())) / (size() - 1);
+}
+
+Collecting Collectives::all_gather(ConstView shard, View full, const Label& label, std::vector<Completion> after,
+                                   const GatherWire& wire) {
+  const bool by_messages = wire.type != WireType::same || wire.node_copy || (on_host_ && wire_.nodes.matter());
+  if (by_messages) {
+    const SentBytes sent = sent_by_gather(wire_, wire.from, message_bytes(wire.type, full.dtype, shard.elements()));
+    sent_.all_gather += sent.all;
+    sent_.between_nodes += sent.between_nodes;
+  } else {
+    const std::int64_t sent = sent_of(full.bytes(), size());
+    sent_.all_gather += sent;
+    sent_.between_nodes += to_other_nodes(sent);
+  }
   return run([=, this](const Point& start) mutable {
     for (auto& earlier : after) earlier.wait();
     const Span span(timeline_, TimelineRow::collectives, "all-gather", {label.what});
-    return ranks_->all_gather(start, shard, full, label);
+    if (!by_messages) return ranks_->all_gather(start, shard, full, label);
+    gather_by_messages(communicator_, wire_stream_, wire_,
+                       {wire.type, wire.from, bytes_of(wire_room_), bytes_of(wire.node_copy)}, shard, full, label);
+    return Point{};
   });
+}
+
+Collecting Collectives::reduce_coded(WireType type, ConstView full, View error, View shard, const Label& label,
+                                     const SumInto& how, std::vector<Completion> after) {
+  const SentBytes sent = sent_by_reduce(wire_, message_bytes(type, full.dtype, shard.elements()));
+  sent_.reduce_scatter += sent.all;
+  sent_.between_nodes += sent.between_nodes;
+  return run([=, this](const Point&) mutable {
+    for (auto& earlier : after) earlier.wait();
+    const Span span(timeline_, TimelineRow::collectives, "reduce-scatter", {label.what});
+    reduce_by_messages(communicator_, wire_stream_, wire_, type, full, bytes_of(wire_room_), shard, error, label, how);
+    return Point{};
+  });
+}
+
+void Collectives::take_wire_room(const std::vector<std::pair<WireType, std::int64_t>>& gathered_shards,
+                                 const std::vector<std::pair<WireType, std::int64_t>>& reduced_shards, DType dtype) {
+  std::size_t bytes = 0;
+  for (const auto& [type, elements] : gathered_shards)
+    if (type != WireType::same)
+      bytes = std::max(bytes, message_bytes(type, dtype, elements) * static_cast<std::size_t>(size()));
+  for (const auto& [type, elements] : reduced_shards)
+    if (type != WireType::same) bytes = std::max(bytes, reduce_scratch_bytes(wire_, type, elements));
+  if (bytes > 0) wire_room_ = Tensor({static_cast<std::int64_t>(bytes)}, DType::u8, Kind::working);
+}
+
+std::int64_t Collectives::node_copy_bytes(WireType type, DType dtype, const Extent& shard) const {
+  return static_cast<std::int64_t>(zeepo::node_copy_bytes(wire_, message_bytes(type, dtype, shard.elements())));
 }
 
 Collecting Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label, const SumInto& how,
                                        std::vector<Completion> after) {
-  sent_.reduce_scatter += sent_of(full.bytes(), size());
+  const std::int64_t sent = sent_of(full.bytes(), size());
+  sent_.reduce_scatter += sent;
+  sent_.between_nodes += to_other_nodes(sent);
   return run([=, this](const Point& start) mutable {
     for (auto& earlier : after) earlier.wait();
     const Span span(timeline_, TimelineRow::collectives, "reduce-scatter", {label.what});
@@ -60,7 +124,9 @@ Collecting Collectives::reduce_scatter(ConstView full, View scratch, View shard,
 }
 
 void Collectives::all_reduce(View x, const Label& label) {
-  sent_.all_reduce += sent_of(2 * x.bytes(), size());
+  const std::int64_t sent = sent_of(2 * x.bytes(), size());
+  sent_.all_reduce += sent;
+  sent_.between_nodes += to_other_nodes(sent);
   Collecting done = run([=, this](const Point& start) {
     const Span span(timeline_, TimelineRow::collectives, "all-reduce", {label.what});
     return ranks_->all_reduce(start, x, label);

@@ -11,14 +11,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "zeepo/base/timeline.h"
 #include "zeepo/comm/communicator.h"
 #include "zeepo/comm/device_communicator.h"
+#include "zeepo/comm/wire_collectives.h"
 #include "zeepo/device/copy_lane.h"
 #include "zeepo/device/worker.h"
 #include "zeepo/memory/tier.h"
+#include "zeepo/tensor/tensor.h"
+#include "zeepo/zero/shard.h"
 
 namespace zeepo {
 
@@ -28,12 +32,20 @@ struct Collecting {
   std::shared_ptr<Point> done;
 };
 
+// How an all-gather sends the ranks' shards, and where it keeps the node's copy of them, if anywhere.
+struct GatherWire {
+  WireType type = WireType::same;
+  GatherFrom from = GatherFrom::ranks;
+  View node_copy = {};
+};
+
 class Collectives {
  public:
   enum class Overlap : bool { no, yes };  // no: each call returns when its collective is done
 
   // Collectives on memory of the current Device. Where GPU memory is sent through host memory, staging is allocated.
-  Collectives(Communicator& communicator, Overlap overlap);
+  // Throws Error for nodes that the ranks cannot make, and for what a GPU's memory cannot be sent as.
+  Collectives(Communicator& communicator, Overlap overlap, const WireOptions& wire = {});
 
   int rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
@@ -41,9 +53,17 @@ class Collectives {
 
   // All-gather and reduce-scatter start when `after` is done.
   [[nodiscard]] Collecting all_gather(ConstView shard, View full, const Label& label,
-                                      std::vector<Completion> after = {});
+                                      std::vector<Completion> after = {}, const GatherWire& wire = {});
   [[nodiscard]] Collecting reduce_scatter(ConstView full, View scratch, View shard, const Label& label,
                                           const SumInto& how = {}, std::vector<Completion> after = {});
+  // A reduce-scatter in codes; `error` as reduce_by_messages() has it.
+  [[nodiscard]] Collecting reduce_coded(WireType type, ConstView full, View error, View shard, const Label& label,
+                                        const SumInto& how = {}, std::vector<Completion> after = {});
+  // Memory that coded messages pass through, one collective at a time: before the first of them, and for the largest.
+  void take_wire_room(const std::vector<std::pair<WireType, std::int64_t>>& gathered_shards,
+                      const std::vector<std::pair<WireType, std::int64_t>>& reduced_shards, DType dtype);
+  // Of this rank's part of its node's copy of a unit; 0 where there is one node.
+  std::int64_t node_copy_bytes(WireType type, DType dtype, const Extent& shard) const;
   // Blocking.
   void all_reduce(View x, const Label& label);
   void broadcast(View x, int root, const Label& label);
@@ -57,12 +77,18 @@ class Collectives {
 
  private:
   Collecting run(std::function<Point(const Point& start)> job);
+  std::int64_t to_other_nodes(std::int64_t sent) const;
 
   Communicator& communicator_;
   Overlap overlap_;
   Timeline* timeline_;
   double stalled_seconds_ = 0;
   CommBytes sent_;
+  WirePlan wire_;
+  bool on_host_;  // the memory of this Device is host memory
+  Tensor wire_room_;
+  ThreadPool wire_pool_{1};  // coding is done on the thread that sends
+  CpuStream wire_stream_{wire_pool_};
   Block staging_;
   std::unique_ptr<DeviceCommunicator> through_host_;
   DeviceCommunicator* ranks_ = nullptr;  // null: nothing is sent

@@ -23,7 +23,8 @@ void count_late(MovedBytes& late, const Collectives& collectives, F&& f) {
 Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& options)
     : units_(std::move(units)),
       timeline_(Device::current().timeline),
-      collectives_(communicator, options.prefetch_bytes > 0 ? Collectives::Overlap::yes : Collectives::Overlap::no),
+      collectives_(communicator, options.prefetch_bytes > 0 ? Collectives::Overlap::yes : Collectives::Overlap::no,
+                   options.wire),
       plan_(plan_states(units_, options, {communicator.rank(), communicator.size(), communicator.alone()})),
       store_(units_, plan_),
       buffers_(units_, plan_, store_),
@@ -34,7 +35,14 @@ Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& 
       steps_(units_, plan_, {store_, buffers_, reducer_, norm_, weights_, snapshot_}),
       io_(units_, plan_, store_, collectives_),
       visits_(units_),
-      micro_step_{0, options.accumulation} {}
+      micro_step_{0, options.accumulation} {
+  std::vector<std::pair<WireType, std::int64_t>> gathered, reduced;
+  for (const UnitStates& states : plan_.units) {
+    gathered.emplace_back(states.gathered_as, states.own.elements());
+    if (states.trained) reduced.emplace_back(states.reduced_as, states.own.elements());
+  }
+  collectives_.take_wire_room(gathered, reduced, options.dtype);
+}
 
 Engine::~Engine() { outlast_transfers(); }  // they work on memory that goes now
 
@@ -57,6 +65,7 @@ void Engine::load(const WeightSource& source, const SavedState* saved) {
   settled_ = false;
   weights_.release_all();  // what was gathered ahead of the next pass would be of the old weights
   weights_.drop_cache();
+  reducer_.forget_lost();
   buffers_.forget_read_ahead();
   steps_taken_ = saved ? saved->progress.steps_taken : 0;
   if (saved) norm_.restore_loss_scale(saved->progress.loss_scale);

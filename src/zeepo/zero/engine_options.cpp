@@ -33,6 +33,15 @@ void check(const EngineOptions& options) {
   if (options.host_share > 0 && in_backward)
     throw Error("engine: a share of {} stepped by the host beside the device: not in a backward pass",
                 options.host_share);
+  if (options.wire.coded() && options.stage == 0)
+    throw Error("engine: coded weights or gradients at stage 0, which keeps all of them exactly: use stage 1, 2 or 3");
+  if (options.wire.gather == WireType::int4) throw Error("engine: weights gathered in int4: must be int8, or same");
+  if (options.wire.feedback && (options.wire.reduce == WireType::same || options.dtype == DType::f16))
+    throw Error("engine: errors fed back need gradients in int8 or int4, and no loss scale that changes");
+  if (options.wire.node_copy && options.stage != 3 && options.placement.params.on_device())
+    throw Error("engine: a copy of the weights in each node at stage {}, which keeps all of them: use stage 3",
+                options.stage);
+  if (options.wire.node_size < 0) throw Error("engine: nodes of {} ranks: must be at least 1", options.wire.node_size);
   if (options.pieces_under_way < 1)
     throw Error("engine: {} pieces under way: must be at least 1", options.pieces_under_way);
 }

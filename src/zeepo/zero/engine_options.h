@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "zeepo/base/dtype.h"
+#include "zeepo/comm/wire_type.h"
 #include "zeepo/optim/optimizer.h"
 #include "zeepo/zero/loss_scale.h"
 #include "zeepo/zero/placement.h"
@@ -57,6 +58,7 @@ struct EngineOptions {
   bool activation_checkpointing = false;  // offloaded activations are always checkpoints
   LossScale::Options loss_scale = {};     // fp16 only
   OnNan on_nan = OnNan::stop;             // skip: with StepPhase::after_backward
+  WireOptions wire = {};                  // coded gradients and weights: stages 1 to 3, on the CPU
   std::int64_t snapshot_bytes = 0;        // of host memory that snapshots pass through; 0: none can be taken
 };
 

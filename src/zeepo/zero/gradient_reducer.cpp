@@ -21,7 +21,17 @@ constexpr std::size_t kGatheredInBackward = 3;
 
 GradientReducer::GradientReducer(const UnitPlan& units, const StatePlan& plan, StateStore& store, GradientNorm& norm,
                                  Collectives& collectives)
-    : names_(units), plan_(plan), store_(store), norm_(norm), collectives_(collectives), units_(plan.units.size()) {}
+    : names_(units), plan_(plan), store_(store), norm_(norm), collectives_(collectives), units_(plan.units.size()) {
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (!plan.options.wire.feedback || !plan.units[u].trained || plan.units[u].reduced_as == WireType::same) continue;
+    units_[u].lost = zeros(plan.units[u].whole, plan.options.dtype, Kind::grads).tensor;
+  }
+}
+
+void GradientReducer::forget_lost() {
+  for (const auto& unit : units_)
+    if (unit.lost.defined()) launch([&](auto& s) { fill(s, unit.lost.view(), 0); });
+}
 
 void GradientReducer::begin(const MicroStep& micro_step) { micro_step_ = micro_step; }
 
@@ -97,7 +107,9 @@ Tensor GradientReducer::scratch_to_share(std::size_t u) const {
 }
 
 bool GradientReducer::has_room_for(std::size_t u) const {
-  return reductions_.size() <= (scratch_to_share(u).defined() ? 1 : 0);
+  const bool needs_no_more =
+      is_coded(u) ? plan_.reduces_in_place() && store_.keeps_on_device(u) : scratch_to_share(u).defined();
+  return reductions_.size() <= (needs_no_more ? 1 : 0);
 }
 
 // Where the sum over ranks and micro-steps is made.
@@ -116,13 +128,17 @@ void GradientReducer::start(std::size_t u) {
   reduction.sum = sum_of(u, reduction.pending);
   const bool onto = adds_to_sum();
   if (onto && !store_.keeps_on_device(u)) reduction.sum_arriving = store_.bring_sum(u, reduction.sum);
-  if (!plan_.ranks.alone) {
+  const SumInto how{.onto = onto, .rounded_to = rounds_sum() ? plan_.options.dtype : DType::f32};
+  const Label label = names_.label("gradients", u);
+  if (is_coded(u)) {
+    const View lost = units_[u].lost.defined() ? units_[u].lost.view() : View{};
+    reduction.done = collectives_.reduce_coded(plan_.units[u].reduced_as, reduction.pending.view(), lost,
+                                               reduction.sum.view(), label, how, reduction.sum_arriving);
+  } else if (!plan_.ranks.alone) {
     const std::int64_t whole = plan_.units[u].whole.elements();
     reduction.scratch = shared.defined() ? shared : Tensor({whole}, plan_.options.dtype, Kind::working);
-    reduction.done = collectives_.reduce_scatter(
-        reduction.pending.view(), reduction.scratch.part(0, {whole}).view(), reduction.sum.view(),
-        names_.label("gradients", u), {.onto = onto, .rounded_to = rounds_sum() ? plan_.options.dtype : DType::f32},
-        reduction.sum_arriving);
+    reduction.done = collectives_.reduce_scatter(reduction.pending.view(), reduction.scratch.part(0, {whole}).view(),
+                                                 reduction.sum.view(), label, how, reduction.sum_arriving);
   }
   reductions_.push_back(std::move(reduction));
   // Behind this unit's reduction, which the compute waits for.

@@ -51,6 +51,8 @@ class GradientReducer {
   // Stage 0: starts gathering the sums that the backward pass has left to the next forward pass, in its order.
   void gather_rest();
   void wait_for_gathered(std::size_t unit) { collectives_.wait(units_[unit].gathering); }
+  // What codes have lost of earlier gradients is not added to later ones.
+  void forget_lost();
   void settle();
   void abandon();
   void outlast() noexcept;
@@ -61,6 +63,7 @@ class GradientReducer {
     std::vector<bool> written;  // by parameter
     bool closed = false;        // in this micro-step
     Collecting gathering;       // of all ranks' sums, at stage 0
+    Tensor lost;                // by codes, and added to the next gradients: of all of the unit
   };
   // On its way, and the memory it works on.
   struct Reduction {
@@ -76,6 +79,7 @@ class GradientReducer {
   // Whether the sum goes on from earlier micro-steps, and whether this micro-step finishes and rounds it.
   bool adds_to_sum() const { return plan_.options.accumulation > 1 && !micro_step_.first() && !plan_.sums_locally(); }
   bool rounds_sum() const { return adds_to_sum() && micro_step_.last() && !plan_.ops_add_to_sums(); }
+  bool is_coded(std::size_t unit) const { return plan_.units[unit].reduced_as != WireType::same; }
   void add_own(Reduction& reduction);
   void gather(std::size_t unit);
 

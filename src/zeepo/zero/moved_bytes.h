@@ -11,15 +11,12 @@ struct MovedBytes {
   LinkBytes carried;
 
   friend MovedBytes operator+(const MovedBytes& a, const MovedBytes& b) {
-    return {{a.sent.all_gather + b.sent.all_gather, a.sent.reduce_scatter + b.sent.reduce_scatter,
-             a.sent.all_reduce + b.sent.all_reduce},
+    return {a.sent + b.sent,
             {a.carried.to_device + b.carried.to_device, a.carried.to_host + b.carried.to_host,
              a.carried.read + b.carried.read, a.carried.written + b.carried.written}};
   }
   friend MovedBytes operator-(const MovedBytes& a, const MovedBytes& b) {
-    return {{a.sent.all_gather - b.sent.all_gather, a.sent.reduce_scatter - b.sent.reduce_scatter,
-             a.sent.all_reduce - b.sent.all_reduce},
-            a.carried - b.carried};
+    return {a.sent - b.sent, a.carried - b.carried};
   }
 };
 

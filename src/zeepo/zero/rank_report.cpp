@@ -37,8 +37,10 @@ nlohmann::ordered_json rank_report(Session& session, const CommBytes& sent, cons
   nlohmann::ordered_json rank;
   rank["rank"] = session.communicator().rank();
   for (const Place place : kPlaces) rank["peak_bytes"][std::string(name_of(place))] = to_json(session.peak(place));
-  rank["comm_bytes"] = {
-      {"all_gather", sent.all_gather}, {"reduce_scatter", sent.reduce_scatter}, {"all_reduce", sent.all_reduce}};
+  rank["comm_bytes"] = {{"all_gather", sent.all_gather},
+                        {"reduce_scatter", sent.reduce_scatter},
+                        {"all_reduce", sent.all_reduce},
+                        {"between_nodes", sent.between_nodes}};
   rank["link_bytes"] = {{"host_to_device", carried.to_device}, {"device_to_host", carried.to_host}};
   rank["io_bytes"] = {{"read", carried.read}, {"write", carried.written}};
   rank["rss_bytes"] = peak_resident_bytes();

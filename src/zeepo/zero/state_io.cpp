@@ -99,11 +99,12 @@ void StateIo::load_unit(std::size_t u, const WeightSource& source, const MomentS
 // Where a rank keeps more than its shard, it gets the rest from the others.
 void StateIo::share_whole(std::size_t u) {
   const UnitStates& states = plan_.units[u];
-  const auto gather = [&](ConstView own, View all) {
-    Collecting done = collectives_.all_gather(own, all, names_.label("first weights", u));
+  const auto gather = [&](ConstView own, View all, const GatherWire& wire = {}) {
+    Collecting done = collectives_.all_gather(own, all, names_.label("first weights", u), {}, wire);
     collectives_.wait(done);
   };
-  if (states.params_whole) gather(store_.params(u).of(states.own).view(), store_.params(u).tensor.view());
+  if (states.params_whole)
+    gather(store_.params(u).of(states.own).view(), store_.whole_params(u).view(), {.type = states.gathered_as});
   if (!states.trained || states.stepped != states.whole || !states.pieces[0].layout.low()) return;
   const PiecePlan& piece = states.pieces[0];
   const View low = piece.layout.views(store_.piece({u, 0}).state(), piece.extent.elements()).low;

@@ -74,6 +74,10 @@ class Planning {
     states.whole = {0, states.own.elements() * plan_.ranks.size};
     if (!stays) states.params_place = params_.next(unit.elements);
     states.params_whole = !states.params_offloaded() && (stays || plan_.ranks.alone || !plan_.shards_params());
+    if (!stays && !plan_.ranks.alone) {
+      states.gathered_as = options.wire.gather;
+      states.reduced_as = options.wire.reduce;
+    }
     states.trained = options.use == Use::train && std::ranges::any_of(unit.parameters, &UnitParameter::trainable);
     if (!states.trained) return;
     states.ranges = step_ranges(unit, states.whole, options.decay);

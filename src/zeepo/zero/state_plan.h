@@ -58,6 +58,8 @@ struct UnitStates {
   bool visited = false;  // by any visit; else the unit is always there
   Place params_place = Place::device;
   bool params_whole = false;  // kept between uses, not gathered for each
+  // How ranks send the unit's weights and gradients. Units that always stay whole are small, and sent exactly.
+  WireType gathered_as = WireType::same, reduced_as = WireType::same;
   GradientsKept gradients = GradientsKept::until_stepped;
   bool sums_locally = false;      // an fp32 sum of this rank's micro-steps is kept, and reduced last
   std::vector<PiecePlan> pieces;  // of `stepped`, in order
@@ -65,6 +67,8 @@ struct UnitStates {
   std::int64_t first_weight = 0;  // of the unit, among all of the model
 
   bool params_offloaded() const { return params_place != Place::device; }
+  // Whole weights as the ranks' messages tell them, beside this rank's exact shard.
+  bool decoded_apart() const { return params_whole && gathered_as != WireType::same; }
   // The piece that holds the state of `range`, which lies in one; nothing where the unit is not trained.
   std::optional<std::size_t> piece_with(const Extent& range) const;
 };
@@ -96,6 +100,8 @@ struct StatePlan {
   bool reduces_in_place() const {
     return ops_add_to_sums() || (options.accumulation == 1 && (options.stage < 2 || ranks.alone));
   }
+  // Where the weights are gathered again before they are stepped, from a copy in the node.
+  bool keeps_node_copy(std::size_t unit) const { return options.wire.node_copy && !units[unit].params_whole; }
   bool keeps_gradients() const { return !steps_in_backward() || options.accumulation > 1; }
   std::int64_t gathered_bytes(std::size_t unit) const {
     return units[unit].whole.elements() * static_cast<std::int64_t>(size_of(options.dtype));

@@ -38,7 +38,9 @@ void StateStore::allocate(std::size_t u) {
   if (states.params_offloaded())
     unit.params_block = lower_->at(states.params_place).allocate(bytes_in(states.own, options.dtype), Kind::params);
   else
-    unit.params = zeros(states.params_whole ? states.whole : states.own, options.dtype, Kind::params);
+    unit.params =
+        zeros(states.params_whole && !states.decoded_apart() ? states.whole : states.own, options.dtype, Kind::params);
+  if (states.decoded_apart()) unit.decoded = zeros(states.whole, options.dtype, Kind::params).tensor;
   for (const PiecePlan& piece : states.pieces) {
     PieceMemory& memory = unit.pieces.emplace_back();
     const std::size_t bytes = piece.layout.bytes(piece.extent.elements());

@@ -22,7 +22,8 @@ class StateStore {
     std::byte* state() const;  // on the device or the host; null in files and in a dry pass
   };
   struct UnitMemory {
-    FlatPart params;     // on the device: all ranks' where kept whole, else this rank's shard
+    FlatPart params;     // on the device: all ranks' where kept whole and exact, else this rank's shard
+    Tensor decoded;      // or all ranks' as their messages tell them
     Block params_block;  // or this rank's shard, offloaded
     FlatPart grads;
     Tensor local_sum, fresh;
@@ -39,6 +40,10 @@ class StateStore {
   UnitMemory& unit(std::size_t unit) { return units_[unit]; }
   PieceMemory& piece(const PieceId& id) { return units_[id.unit].pieces[id.piece]; }
   const FlatPart& params(std::size_t unit) const { return units_[unit].params; }
+  // Parameters that are kept whole, as the model sees them.
+  const Tensor& whole_params(std::size_t unit) const {
+    return units_[unit].decoded.defined() ? units_[unit].decoded : units_[unit].params.tensor;
+  }
   // Starts bringing an offloaded shard of parameters to device memory, behind its last update.
   [[nodiscard]] Completion bring_params(std::size_t unit, const View& to);
   void wait_params_written(std::size_t unit);

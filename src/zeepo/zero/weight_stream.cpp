@@ -17,8 +17,12 @@ WeightStream::WeightStream(const UnitPlan& units, const StatePlan& plan, StateSt
       planner_(pass_options(units, plan)),
       units_(plan.units.size()) {
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    if (!plan.units[u].params_whole) continue;
-    units_[u].flat = store.params(u).tensor;
+    const UnitStates& states = plan.units[u];
+    if (plan.keeps_node_copy(u))
+      if (const std::int64_t bytes = collectives.node_copy_bytes(states.gathered_as, plan.options.dtype, states.own))
+        units_[u].node_copy = Tensor({bytes}, DType::u8, Kind::params);
+    if (!states.params_whole) continue;
+    units_[u].flat = store.whole_params(u);
     units_[u].here = true;
   }
 }
@@ -73,14 +77,25 @@ void WeightStream::fetch(std::size_t u) {
   unit.fetched_as = ++fetches_;
   fetched_[unit.fetched_as] = u;
   const View own = unit.flat.part(states.own.begin, {states.own.elements()}).view();
-  const Label label = names_.label("parameters", u);
-  if (states.params_offloaded()) {
-    unit.arriving = store_.bring_params(u, own);
-    unit.gathering = collectives_.all_gather(own, unit.flat.view(), label, {unit.arriving});
+  if (!states.params_offloaded()) {
+    gather(u, store_.params(u).tensor.view(), "parameters", store_.unit(u).params_written);
+  } else if (unit.copy_fresh) {
+    gather(u, own, "parameters", {});  // the shard itself is not needed
   } else {
-    unit.gathering =
-        collectives_.all_gather(store_.params(u).tensor.view(), unit.flat.view(), label, store_.unit(u).params_written);
+    unit.arriving = store_.bring_params(u, own);
+    gather(u, own, "parameters", {unit.arriving});
   }
+}
+
+void WeightStream::gather(std::size_t u, const View& own, std::string_view what, std::vector<Completion> after) {
+  Gathered& unit = units_[u];
+  GatherWire wire{.type = plan_.units[u].gathered_as};
+  if (unit.node_copy.defined()) {
+    wire.node_copy = unit.node_copy.view();
+    wire.from = unit.copy_fresh ? GatherFrom::node_copy : GatherFrom::ranks;
+    unit.copy_fresh = true;
+  }
+  unit.gathering = collectives_.all_gather(own, unit.flat.view(), names_.label(what, u), std::move(after), wire);
 }
 
 void WeightStream::fetch_early(std::size_t u) {
@@ -113,8 +128,7 @@ void WeightStream::publish(std::size_t u) {
   const UnitStates& states = plan_.units[u];
   if (!states.params_whole || states.stepped == states.whole || !states.trained) return;
   units_[u].here = false;
-  units_[u].gathering = collectives_.all_gather(store_.params(u).of(states.own).view(), store_.params(u).tensor.view(),
-                                                names_.label("stepped parameters", u), store_.unit(u).params_written);
+  gather(u, store_.params(u).of(states.own).view(), "stepped parameters", store_.unit(u).params_written);
 }
 
 void WeightStream::release(std::size_t u) {
@@ -147,6 +161,7 @@ void WeightStream::uncache(std::size_t u) {
 }
 
 void WeightStream::drop_cache() {
+  for (Gathered& unit : units_) unit.copy_fresh = false;
   while (!cached_.empty()) {
     const std::size_t oldest = cached_.front();
     uncache(oldest);

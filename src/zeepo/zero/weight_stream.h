@@ -47,7 +47,7 @@ class WeightStream {
   void publish(std::size_t unit);
   // publish(), but at the start of the next pass: for who cannot know that all ranks call it.
   void publish_later(std::size_t unit) { unpublished_.push_back(unit); }
-  // All weights are new: what is cached is of the old ones.
+  // All weights are new: what is cached, and what nodes have copies of, is of the old ones.
   void drop_cache();
   // Which units the next training pass wants first; a fetch of these ahead of the pass counts with the pass.
   std::vector<bool> wanted_first();
@@ -65,9 +65,12 @@ class WeightStream {
     Completion arriving;   // of this rank's shard of `flat`, where offloaded
     Collecting gathering;  // of `flat`
     bool here = false;
+    Tensor node_copy;                                        // this rank's part of its node's copy, as messages
+    bool copy_fresh = false;                                 // of the weights as they are
     std::int64_t fetched_as = 0;                             // its key in fetched_
     std::optional<std::list<std::size_t>::iterator> cached;  // its place in cached_
   };
+  void gather(std::size_t unit, const View& own, std::string_view what, std::vector<Completion> after);
   void release_all_but(const std::vector<std::size_t>& wanted);
   void uncache(std::size_t unit);
   void release(std::size_t unit);

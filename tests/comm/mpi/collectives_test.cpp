@@ -21,6 +21,10 @@ TEST(Mpi, TheLaunchSaysWhatMpiSays) {
 
 TEST(Mpi, EveryRankGetsTheReferenceToTheBit) { check_collectives(job()); }
 
+TEST(Mpi, MessagesComeToTheirRanksInOrder) { check_exchange(job()); }
+
+TEST(Mpi, AllRanksOfThisMachineAreOnOneNode) { EXPECT_EQ(job().nodes(), std::vector<int>(job().nodes().size())); }
+
 TEST(Mpi, MismatchIsAnErrorOnEveryRank) { check_mismatches(job()); }
 
 TEST(Mpi, ManyCallsInARow) {

@@ -86,6 +86,16 @@ void MpiCommunicator::broadcast(CpuStream&, View x, int root, const Label& label
   position_.leave();
 }
 
+void MpiCommunicator::exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) {
+  enter(call);
+  for (const Incoming& message : in)
+    receive({message.bytes.data(), DType::u8, {static_cast<std::int64_t>(message.bytes.size())}}, message.from);
+  for (const Outgoing& message : out)
+    send({message.bytes.data(), DType::u8, {static_cast<std::int64_t>(message.bytes.size())}}, message.to);
+  wait(Expect::data);
+  position_.leave();
+}
+
 void MpiCommunicator::agree(const Call& call) {
   enter(call);
   position_.leave();

@@ -26,11 +26,13 @@ class MpiCommunicator final : public Communicator {
   int size() const override { return world_.size(); }
   int local_rank() const override { return world_.local_rank(); }
   int local_size() const override { return static_cast<int>(world_.local_ranks().size()); }
+  std::vector<int> nodes() const override { return world_.nodes(); }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;
   void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
                       const SumInto& how = {}) override;
   void all_reduce(CpuStream& stream, View x, const Label& label) override;
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
+  void exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) override;
   void agree(const Call& call) override;
   std::optional<std::string> failure() const override;
   void set_progress_timeout(double seconds) override { timeout_seconds_ = seconds; }

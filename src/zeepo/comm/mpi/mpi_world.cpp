@@ -39,6 +39,9 @@ void MpiWorld::find_local_ranks() {
   local_ranks_.resize(static_cast<std::size_t>(count));
   mpi_check(MPI_Allgather(&own, sizeof own, MPI_BYTE, local_ranks_.data(), sizeof own, MPI_BYTE, local));
   mpi_check(MPI_Comm_free(&local));
+  nodes_.resize(static_cast<std::size_t>(size_));
+  const int lowest = local_ranks_[0].rank;
+  mpi_check(MPI_Allgather(&lowest, 1, MPI_INT, nodes_.data(), 1, MPI_INT, MPI_COMM_WORLD));
 }
 
 void MpiWorld::find_hosts() {

@@ -30,6 +30,8 @@ class MpiWorld {
   int size() const { return size_; }
   int local_rank() const { return local_rank_; }
   const std::vector<LocalRank>& local_ranks() const { return local_ranks_; }
+  // The lowest rank on each rank's machine.
+  const std::vector<int>& nodes() const { return nodes_; }
   // "rank 2", and in a job of several hosts "rank 2 on host node3".
   std::string name_of(int rank) const;
   Spread spread() const { return hosts_.empty() ? Spread::one_host : Spread::several_hosts; }
@@ -43,6 +45,7 @@ class MpiWorld {
 
   int rank_ = 0, size_ = 1, local_rank_ = 0;
   std::vector<LocalRank> local_ranks_;
+  std::vector<int> nodes_;
   std::vector<std::string> hosts_;  // of each rank; empty where all are on this one
   MPI_Comm work_ = MPI_COMM_NULL, heart_ = MPI_COMM_NULL;
 };

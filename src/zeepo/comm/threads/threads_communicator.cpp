@@ -1,7 +1,9 @@
 #include "zeepo/comm/threads/threads_communicator.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "zeepo/base/error.h"
 #include "zeepo/comm/call.h"
 #include "zeepo/comm/rank_sum.h"
 
@@ -47,6 +49,24 @@ void ThreadsCommunicator::all_reduce(CpuStream& stream, View x, const Label& lab
 void ThreadsCommunicator::broadcast(CpuStream&, View x, int root, const Label& label) {
   const Call call = broadcast_call(size_, x, root, label);
   world_.meet(rank_, call, x, [&] { copy(world_.posted_view(root), x); });
+}
+
+void ThreadsCommunicator::exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) {
+  world_.meet(
+      rank_, call, {},
+      [&] {
+        std::vector<std::size_t> taken(static_cast<std::size_t>(size_));  // of what each rank sends
+        for (const Incoming& incoming : in) {
+          const auto sent = world_.posted_messages(incoming.from);
+          std::size_t& next = taken[static_cast<std::size_t>(incoming.from)];
+          while (next < sent.size() && sent[next].to != rank_) ++next;
+          if (next == sent.size() || sent[next].bytes.size() != incoming.bytes.size())
+            throw Error("{}: rank {} sends rank {} {} bytes, where {} were to come", describe(call), incoming.from,
+                        rank_, next == sent.size() ? 0 : sent[next].bytes.size(), incoming.bytes.size());
+          std::ranges::copy(sent[next++].bytes, incoming.bytes.begin());
+        }
+      },
+      out);
 }
 
 void ThreadsCommunicator::agree(const Call& call) {

@@ -20,6 +20,7 @@ class ThreadsCommunicator final : public Communicator {
                       const SumInto& how = {}) override;
   void all_reduce(CpuStream& stream, View x, const Label& label) override;
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
+  void exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) override;
   void agree(const Call& call) override;
   void finish() override;
 

@@ -79,8 +79,9 @@ void ThreadsWorld::check_same() const {
     throw_mismatch(rank, posted_[static_cast<std::size_t>(rank)].call, posted_[0].call);
 }
 
-void ThreadsWorld::meet(int rank, const Call& call, ConstView view, const std::function<void()>& work) {
-  posted_[static_cast<std::size_t>(rank)] = {call, view};
+void ThreadsWorld::meet(int rank, const Call& call, ConstView view, const std::function<void()>& work,
+                        std::span<const Outgoing> messages) {
+  posted_[static_cast<std::size_t>(rank)] = {call, view, messages};
   wait_for_calls(rank, call);
   std::exception_ptr failure;
   try {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,15 +38,18 @@ class ThreadsWorld {
   struct Posted {
     Call call;
     ConstView view;
+    std::span<const Outgoing> messages;
   };
 
-  // Shows this rank's call and view, and runs `work` while every rank's are there to be read.
-  void meet(int rank, const Call& call, ConstView view, const std::function<void()>& work);
+  // Shows this rank's call, view and messages, and runs `work` while every rank's are there to be read.
+  void meet(int rank, const Call& call, ConstView view, const std::function<void()>& work,
+            std::span<const Outgoing> messages = {});
   void wait_for_calls(int rank, const Call& call);
   void wait_for_readers();
   // Counts the caller in; true on the last rank to come, which ends the wait of the others. With the mutex held.
   bool completes_meeting();
   ConstView posted_view(int rank) const { return posted_[static_cast<std::size_t>(rank)].view; }
+  std::span<const Outgoing> posted_messages(int rank) const { return posted_[static_cast<std::size_t>(rank)].messages; }
   void check_same() const;
 
   std::vector<std::unique_ptr<Communicator>> communicators_;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "zeepo/base/error.h"
+#include "zeepo/comm/call.h"
 
 namespace zeepo {
 
@@ -36,6 +37,14 @@ void ThrottledCommunicator::all_reduce(CpuStream& stream, View x, const Label& l
 
 void ThrottledCommunicator::broadcast(CpuStream& stream, View x, int root, const Label& label) {
   inner_.broadcast(stream, x, root, label);
+}
+
+void ThrottledCommunicator::exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) {
+  std::int64_t sent = 0;
+  for (const Outgoing& message : out) sent += static_cast<std::int64_t>(message.bytes.size());
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  take_time(stream, {call.what, call.header.id}, sent, [&] { inner_.exchange(call, out, in); });
 }
 
 void ThrottledCommunicator::abort_job(const std::string& message) {

@@ -22,11 +22,13 @@ class ThrottledCommunicator final : public Communicator {
   int size() const override { return inner_.size(); }
   int local_rank() const override { return inner_.local_rank(); }
   int local_size() const override { return inner_.local_size(); }
+  std::vector<int> nodes() const override { return inner_.nodes(); }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override;
   void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
                       const SumInto& how = {}) override;
   void all_reduce(CpuStream& stream, View x, const Label& label) override;
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override;
+  void exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) override;
   void agree(const Call& call) override { inner_.agree(call); }
   std::optional<std::string> failure() const override { return inner_.failure(); }
   void set_progress_timeout(double seconds) override { inner_.set_progress_timeout(seconds); }

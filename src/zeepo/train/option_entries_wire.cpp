@@ -1,0 +1,47 @@
+#include "zeepo/train/option_entries.h"
+#include "zeepo/train/option_kinds.h"
+
+namespace zeepo {
+
+using namespace option_kinds;
+
+void add_wire_options(std::vector<TrainOption>& table) {
+  constexpr OptionGroup kGroup = OptionGroup::ranks;
+  table.push_back(choice({.name = "--gather-dtype",
+                          .group = kGroup,
+                          .help = "How ranks send weights to each other: same, exactly; or int8 with a scale for every "
+                                  "128 of them. Master weights stay exact",
+                          .deepspeed_also = {"zero_optimization.zero_quantized_weights"}},
+                         [](auto& o) -> auto& { return o.wire.gather; },
+                         {{"same", WireType::same}, {"int8", WireType::int8}}));
+  table.push_back(
+      choice({.name = "--reduce-dtype",
+              .group = kGroup,
+              .help = "How ranks send gradients to each other: same, exactly; or int8 or int4 with a scale for every "
+                      "128 of them, summed in fp32 within each node and then between nodes",
+              .deepspeed_also = {"zero_optimization.zero_quantized_gradients"}},
+             [](auto& o) -> auto& { return o.wire.reduce; },
+             {{"same", WireType::same}, {"int8", WireType::int8}, {"int4", WireType::int4}}));
+  table.push_back(flag(
+      {.name = "--reduce-feedback",
+       .group = kGroup,
+       .help = "What --reduce-dtype loses of a rank's gradients is added to its next ones. Takes "
+               "memory for all gradients on every rank"},
+      [](auto& o) -> auto& { return o.wire.feedback; }));
+  table.push_back(flag(
+      {.name = "--node-copy",
+       .group = kGroup,
+       .help = "Stage 3: each node keeps a copy of all weights, shared out over its ranks; the "
+               "backward pass gathers from that, and nothing is sent between nodes for it",
+       .effect = Effect::execution,
+       .deepspeed_also = {"zero_optimization.zero_hpz_partition_size"}},
+      [](auto& o) -> auto& { return o.wire.node_copy; }));
+  table.push_back(whole({.name = "--node-size",
+                         .group = kGroup,
+                         .help = "Ranks in a row that count as one node",
+                         .otherwise = "the ranks on each machine",
+                         .deepspeed_also = {"zero_optimization.zero_hpz_partition_size"}},
+                        [](auto& o) -> auto& { return o.wire.node_size; }, {.least = 1, .absent = 0}));
+}
+
+}  // namespace zeepo

@@ -1,0 +1,56 @@
+#include "zeepo/train/wire_report.h"
+
+#include "zeepo/comm/node_map.h"
+
+namespace zeepo {
+namespace {
+
+struct Route {
+  std::string name, why;
+};
+
+Route gather_route_of(const TrainOptions& options, Communicator& communicator, const NodeMap& nodes) {
+  if (communicator.on_device() != nullptr) return {"nccl", "NCCL chooses"};
+  if (nodes.nodes() == 1) return {"direct", "all ranks are on one node"};
+  if (!nodes.matter()) return {"direct", "every node has one rank"};
+  if (options.backend == Backend::cuda) return {"direct", "GPU memory is sent a part at a time through host memory"};
+  return {"by nodes", "a shard crosses to each other node once, and there goes from rank to rank"};
+}
+
+Route reduce_route_of(const TrainOptions& options, Communicator& communicator, const NodeMap& nodes) {
+  if (communicator.on_device() != nullptr) return {"nccl", "NCCL carries, sums are taken in rank order"};
+  if (options.wire.reduce == WireType::same)
+    return {"direct", "sums are taken in rank order, to the bit: each rank's part goes to its owner"};
+  if (nodes.nodes() == 1) return {"direct", "all ranks are on one node"};
+  return {"by nodes", "a node's sum crosses to its owner once"};
+}
+
+}  // namespace
+
+nlohmann::ordered_json wire_json(const TrainOptions& options, Communicator& communicator) {
+  const NodeMap nodes = NodeMap::of(communicator, options.wire.node_size);
+  const Route gather = gather_route_of(options, communicator, nodes);
+  const Route reduce = reduce_route_of(options, communicator, nodes);
+  return {{"nodes", nodes.nodes()},
+          {"all_gather", {{"route", gather.name}, {"dtype", name_of(options.wire.gather)}, {"why", gather.why}}},
+          {"reduce_scatter", {{"route", reduce.name}, {"dtype", name_of(options.wire.reduce)}, {"why", reduce.why}}},
+          {"node_copy", options.wire.node_copy && nodes.nodes() > 1}};
+}
+
+std::string wire_text(const TrainOptions& options, Communicator& communicator) {
+  const WireOptions& wire = options.wire;
+  if (communicator.size() == 1)
+    return wire.coded() || wire.node_copy ? "one rank: nothing is sent, and nothing is coded" : "";
+  const NodeMap nodes = NodeMap::of(communicator, wire.node_size);
+  if (nodes.nodes() == 1 && !wire.coded() && !wire.node_copy) return "";
+  std::string text = fmt::format("{} ranks on {} node{}: weights are gathered {}", communicator.size(), nodes.nodes(),
+                                 nodes.nodes() == 1 ? "" : "s", gather_route_of(options, communicator, nodes).name);
+  if (wire.gather != WireType::same) text += fmt::format(" in {}", name_of(wire.gather));
+  text += fmt::format(", gradients reduced {}", reduce_route_of(options, communicator, nodes).name);
+  if (wire.reduce != WireType::same) text += fmt::format(" in {}", name_of(wire.reduce));
+  if (wire.node_copy)
+    text += nodes.nodes() > 1 ? "; each node keeps a copy of the weights" : "; --node-copy: one node needs no copy";
+  return text;
+}
+
+}  // namespace zeepo

@@ -1,0 +1,100 @@
+#include "zeepo/comm/node_map.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/errors.h"
+#include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/comm/wire_route.h"
+
+namespace zeepo {
+namespace {
+
+// Equal nodes in a row and dealt out in turn, one node, nodes of one rank, unequal ones.
+const std::vector<std::vector<int>> kLayouts{{0, 0, 1, 1},    {0, 1, 0, 1},    {0, 0, 0}, {0, 1, 2},
+                                             {7, 3, 7, 7, 3}, {0, 1, 1, 1, 1}, {5},       {0, 0, 1, 1, 2, 2, 2}};
+
+TEST(NodeMap, NumbersNodesInTheOrderOfTheirRanks) {
+  const NodeMap map({7, 3, 7, 3, 9});
+  EXPECT_EQ(map.nodes(), 3);
+  EXPECT_EQ(map.ranks_of(0), (std::vector{0, 2}));
+  EXPECT_EQ(map.ranks_of(2), std::vector{4});
+  EXPECT_EQ(map.partner(1, 2), 3);  // the second rank of its node meets the second
+  EXPECT_EQ(map.partner(2, 2), 4);  // where there is one
+  EXPECT_EQ(map.met_by(4), (std::vector{0, 1, 2, 3, 4}));
+}
+
+TEST(NodeMap, ASizeOfNodesOverridesWhereTheRanksAre) {
+  ThreadsWorld world(6);
+  EXPECT_EQ(NodeMap::of(world.communicator(0), 0).nodes(), 1);
+  EXPECT_EQ(NodeMap::of(world.communicator(0), 2).nodes(), 3);
+  EXPECT_EQ(NodeMap::of(world.communicator(0), 2).ranks_of(1), (std::vector{2, 3}));
+  EXPECT_TRUE(names(error_text([&] { NodeMap::of(world.communicator(0), 4); }), "4", "6", "--node-size"));
+}
+
+// Both sides of every hop name the same parts, and each part comes to each rank once.
+TEST(WireRoute, GathersEveryPartOnceOnEveryRank) {
+  for (const auto& layout : kLayouts) {
+    const NodeMap nodes(layout);
+    std::vector<std::multiset<int>> here(layout.size());
+    std::multiset<std::vector<int>> sent, received;
+    for (int rank = 0; rank < nodes.ranks(); ++rank) {
+      const GatherRoute route = gather_route(nodes, rank);
+      here[static_cast<std::size_t>(rank)].insert(rank);
+      std::set<int> held{rank};
+      for (const Hop& hop : route.between.in) held.insert(hop.parts.begin(), hop.parts.end());
+      EXPECT_EQ(std::set<int>(route.held.begin(), route.held.end()), held);
+      for (const auto* phase : {&route.between, &route.within}) {
+        for (const Hop& hop : phase->out)
+          for (const int part : hop.parts) sent.insert({rank, hop.rank, part});
+        for (const Hop& hop : phase->in)
+          for (const int part : hop.parts) {
+            received.insert({hop.rank, rank, part});
+            here[static_cast<std::size_t>(rank)].insert(part);
+          }
+      }
+      for (const Hop& hop : route.within.out) EXPECT_EQ(nodes.node_of(hop.rank), nodes.node_of(rank));
+    }
+    EXPECT_EQ(sent, received);
+    for (const auto& parts : here) {
+      EXPECT_EQ(parts.size(), layout.size());
+      EXPECT_EQ(std::set<int>(parts.begin(), parts.end()).size(), layout.size());
+    }
+  }
+}
+
+// Every rank's part of every shard is summed in its node by one rank, and the node's sum comes to the owner.
+TEST(WireRoute, ReducesEveryPartOfEveryRankOnce) {
+  for (const auto& layout : kLayouts) {
+    const NodeMap nodes(layout);
+    std::multiset<std::vector<int>> sent, received;
+    for (int rank = 0; rank < nodes.ranks(); ++rank) {
+      const ReduceRoute route = reduce_route(nodes, rank);
+      EXPECT_EQ(route.between.in.size(), static_cast<std::size_t>(nodes.nodes() - 1));
+      EXPECT_EQ(route.between.out.size(), route.summed.size() - 1);
+      std::set<int> given(route.summed.begin(), route.summed.end());
+      for (const Hop& hop : route.within.out) given.insert(hop.parts.begin(), hop.parts.end());
+      EXPECT_EQ(given.size(), layout.size());
+      for (const auto* phase : {&route.between, &route.within}) {
+        for (const Hop& hop : phase->out) sent.insert({rank, hop.rank, hop.parts[0]});
+        for (const Hop& hop : phase->in) received.insert({hop.rank, rank, hop.parts[0]});
+      }
+    }
+    EXPECT_EQ(sent, received);
+  }
+}
+
+TEST(WireRoute, APartCrossesToEachOtherNodeOnce) {
+  const NodeMap nodes({0, 0, 0, 0, 1, 1, 1, 1});
+  const GatherRoute gather = gather_route(nodes, 5);
+  EXPECT_EQ(sent_in(gather.between, nodes, 5, 100).between_nodes, 100);
+  EXPECT_EQ(sent_in(gather.within, nodes, 5, 100).between_nodes, 0);
+  EXPECT_EQ(sent_in(gather.between, nodes, 5, 100).all + sent_in(gather.within, nodes, 5, 100).all, 700);
+  const ReduceRoute reduce = reduce_route(nodes, 5);
+  EXPECT_EQ(sent_in(reduce.between, nodes, 5, 100).between_nodes, 100);
+  EXPECT_EQ(sent_in(reduce.within, nodes, 5, 100).all, 600);
+}
+
+}  // namespace
+}  // namespace zeepo
