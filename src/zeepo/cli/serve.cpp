@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/say.h"
@@ -94,7 +95,9 @@ void listen(Inference& inference, BatchPass& pass, const BatchLimits& limits, co
   batch.finish();
 }
 
-void run(const InferenceOptions& where, const Options& options, Communicator& communicator) {
+// From the end of loading on a signal is watched for; `watch` outlives the ranks' farewell.
+void run(const InferenceOptions& where, const Options& options, Communicator& communicator,
+         std::optional<StopRequest::Watch>& watch) {
   const ModelConfig config = load_config(where.model);
   (void)tokenizer_of(where.model);  // what is wrong with it is said before the weights are read
   auto chat = ChatTemplate::load(where.model);
@@ -107,7 +110,7 @@ void run(const InferenceOptions& where, const Options& options, Communicator& co
   const BatchLimits& limits = all_limits[inference.planned()];
   const bool speaks = communicator.rank() == 0;
   if (speaks) say("{}; KV cache for {} tokens\n", placement_flags(inference.plan().options), limits.positions());
-  const StopRequest::Watch watch(StopRequest::Watcher::work);
+  watch.emplace(StopRequest::Watcher::work);
   BatchPass pass(inference.engine(), inference.model(), where.dtype, limits);
   if (speaks)
     listen(inference, pass, limits, options, where, std::move(chat));
@@ -170,8 +173,9 @@ void add_serve(CLI::App& program) {
   command->callback([where, options] {
     check_options(*options);
     const InferenceOptions asked = where->options();
+    std::optional<StopRequest::Watch> watch;
     run_as_ranks(detect_launch(), where->ranks(),
-                 [&](Communicator& communicator) { run(asked, *options, communicator); });
+                 [&](Communicator& communicator) { run(asked, *options, communicator, watch); });
   });
 }
 
