@@ -9,6 +9,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_directory.h"
+#include "zeepo/base/rng.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/infer/inference.h"
 
@@ -157,6 +158,33 @@ TEST_P(Batched, TheRanksFollowTheFirst) {
       EXPECT_EQ(texts, communicator.rank() == 0 ? expected : std::vector<Text>());
     });
   }
+}
+
+// A GPU has just as much memory as the plan says: passes of all sizes, in any order, must not need more.
+TEST_P(Batched, ThePlanHoldsWhateverComes) {
+  for (const BatchLimits& limits :
+       {tight(), BatchLimits{.sequences = 12, .prefill_tokens = 40, .page_rows = 8, .pages = 40}})
+    for (const double below : {0.0, 0.6}) {
+      InferenceOptions exact = options();
+      exact.threads = 1;
+      exact.params.host = below;
+      exact.prefetch_bytes = 1 << 15;
+      const InferenceWork work = [&](ModelEngine& engine, LanguageModel& model) {
+        rehearse(engine, model, exact.dtype, limits);
+      };
+      exact.device_bytes = Inference(exact, alone(), work).plan().memory.bytes[0];
+      std::vector<Asked> asked;
+      std::uint64_t draws = 0;
+      const auto draw = [&](std::int64_t most) {
+        return 1 + static_cast<std::int64_t>(uniform(RngKey{11}, draws++) * static_cast<float>(most));
+      };
+      const std::int64_t longest = std::min(golden_.config.max_positions, limits.positions());
+      for (int i = 0; i < 120; ++i) {
+        const std::int64_t prompt = draw(draw(4) == 1 ? longest - 8 : 12);
+        asked.push_back({Ids(static_cast<std::size_t>(prompt), 3), draw(8)});
+      }
+      EXPECT_EQ(together(exact, asked, limits).size(), asked.size());
+    }
 }
 
 TEST(BatchGenerator, AskedForTooMuchSaysSoAndGoesOn) {
