@@ -1,5 +1,6 @@
 #include "zeepo/http/http_server.h"
 
+#include <atomic>
 #include <csignal>
 #include <deque>
 #include <thread>
@@ -118,6 +119,102 @@ TEST_F(HttpServing, SignalsStayAsTheyWere) {
   struct sigaction now {};
   ::sigaction(SIGPIPE, nullptr, &now);
   EXPECT_EQ(now.sa_handler, SIG_DFL);
+}
+
+// What takes bodies, and answers in pieces.
+class HttpPosting : public testing::Test {
+ protected:
+  static constexpr std::size_t kBody = 1000;
+
+  void SetUp() override {
+    if (!has_http_server()) GTEST_SKIP() << "this build has no HTTP server";
+    HttpServer::Options options;
+    options.threads = 4;
+    options.request_bytes = kBody + 4096;
+    options.body_bytes = kBody;
+    options.write_seconds = 20;
+    options.fault = [](int status) { return HttpResponse{status, "text/plain", fmt::format("fault {}", status)}; };
+    server_ = std::make_unique<HttpServer>(options);
+    server_->post("/echo", [](const HttpRequest& request) {
+      return HttpResponse{200, "text/plain", request.body + " by " + request.authorization};
+    });
+    server_->post("/pieces", [](const HttpRequest&) {
+      HttpResponse response{200, "text/event-stream", ""};
+      response.stream = [](const HttpWriter& write) {
+        for (const char* piece : {"one,", "", "two,", "three"}) EXPECT_TRUE(write(piece));
+      };
+      return response;
+    });
+    server_->post("/endless", [this](const HttpRequest& request) {
+      HttpResponse response{200, "text/plain", ""};
+      response.stream = [this, gone = request.gone](const HttpWriter& write) {
+        ++begun_;
+        while (write("more ") && !gone()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ++ended_;
+      };
+      return response;
+    });
+    server_->post("/slow", [this](const HttpRequest&) {
+      ++begun_;
+      while (!release_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return HttpResponse{200, "text/plain", "at last"};
+    });
+    server_->post("/fails", [](const HttpRequest&) -> HttpResponse { throw Error("this fails"); });
+    server_->start();
+  }
+  static std::string request(const std::string& path, const std::string& body) {
+    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: me\r\nContent-Length: {}\r\n\r\n{}", path,
+                       body.size(), body);
+  }
+  std::string answer(const std::string& bytes) const {
+    HttpClient client(server_->port());
+    client.send(bytes);
+    return client.receive();
+  }
+
+  std::atomic<int> begun_{0}, ended_{0};
+  std::atomic<bool> release_{false};
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpPosting, TakesABodyAndTellsWhoAsks) {
+  EXPECT_TRUE(answer(request("/echo", "hello")).ends_with("\r\n\r\nhello by me"));
+}
+
+TEST_F(HttpPosting, AnswersInPieces) {
+  const std::string text = answer(request("/pieces", ""));
+  EXPECT_TRUE(text.ends_with("4\r\none,\r\n4\r\ntwo,\r\n5\r\nthree\r\n0\r\n\r\n")) << text;
+}
+
+TEST_F(HttpPosting, FaultsAreAnsweredAsAsked) {
+  const std::string large(2 * kBody, 'x'), huge(100 * kBody, 'x');
+  EXPECT_TRUE(names(answer(request("/echo", large)), "HTTP/1.1 413 ", "fault 413"));
+  EXPECT_TRUE(names(answer(request("/echo", huge)), "HTTP/1.1 413 ", "fault 413"));
+  const std::string chunked = "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+  EXPECT_TRUE(names(answer(chunked + fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", huge.size(), huge)), "413 "));
+  EXPECT_TRUE(names(answer(request("/nowhere", "")), "HTTP/1.1 404 ", "fault 404"));
+  EXPECT_TRUE(names(answer(request("/fails", "")), "HTTP/1.1 500 ", "fault 500"));
+  EXPECT_TRUE(answer(request("/echo", std::string(kBody, 'y'))).starts_with("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpPosting, AClientThatGoesIsNoticed) {
+  {
+    HttpClient client(server_->port());
+    client.send(request("/endless", ""));
+    while (begun_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  while (ended_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // else the test never ends
+}
+
+TEST_F(HttpPosting, TheEndCanWaitForAnswers) {
+  HttpClient client(server_->port());
+  client.send(request("/slow", ""));
+  while (begun_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  server_->finish_answers(0.05);  // not yet
+  release_ = true;
+  server_->finish_answers(1000);
+  server_.reset();
+  EXPECT_TRUE(client.receive().ends_with("at last"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace zeepo::cli {
 
 void add_train(CLI::App& program);
 void add_generate(CLI::App& program);
+void add_serve(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_probe(CLI::App& program);
 void add_tokenize(CLI::App& program);

@@ -9,23 +9,15 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/say.h"
 #include "zeepo/cli/commands.h"
+#include "zeepo/cli/generate.h"
 #include "zeepo/cli/inference_options.h"
-#include "zeepo/data/tokenizer.h"
-#include "zeepo/infer/generator.h"
 #include "zeepo/model/safetensors_writer.h"
+#include "zeepo/train/trace_file.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
 
 namespace zeepo::cli {
 namespace {
-
-struct Options {
-  std::optional<std::string> prompt;
-  std::string ids;
-  std::filesystem::path logits;
-  GenerateOptions generate;
-  bool ignore_eos = false, json = false;
-};
 
 std::vector<std::int32_t> parse_ids(std::string_view text) {
   std::vector<std::int32_t> ids;
@@ -40,10 +32,12 @@ std::vector<std::int32_t> parse_ids(std::string_view text) {
   return ids;
 }
 
-void check_options(const Options& options) {
+void check_options(const GenerateRequest& options) {
   const auto& [max_new_tokens, sampling, stop] = options.generate;
-  if (options.prompt.has_value() == !options.ids.empty())
-    throw UsageError("generate: give the prompt as --prompt TEXT or as --ids 1,2,3");
+  const int given = (options.prompt ? 1 : 0) + (options.ids.empty() ? 0 : 1) + (options.batch_file.empty() ? 0 : 1);
+  if (given != 1) throw UsageError("generate: give the prompt as --prompt TEXT, --ids 1,2,3 or --batch-file FILE");
+  if (!options.batch_file.empty() && !options.logits.empty())
+    throw UsageError("generate: --logits is for one prompt; leave out --batch-file");
   if (max_new_tokens < 0) throw UsageError("generate: --max-new-tokens {}: must be at least 0", max_new_tokens);
   if (!(sampling.temperature >= 0))
     throw UsageError("generate: --temperature {}: must be at least 0", sampling.temperature);
@@ -52,11 +46,11 @@ void check_options(const Options& options) {
     throw UsageError("generate: --top-p {}: must be above 0 and at most 1", sampling.top_p);
 }
 
-std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& model, const Options& options) {
-  const auto path = model / "tokenizer.json";
-  if (std::filesystem::exists(path)) return Tokenizer::load(path);
-  if (options.prompt) throw Error("{}: not there; give the prompt as --ids, or add the tokenizer", path.string());
-  return std::nullopt;
+std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& model, const GenerateRequest& options) {
+  auto tokenizer = find_tokenizer(model);
+  if (!tokenizer && options.prompt)
+    throw Error("{}: not there; give the prompt as --ids, or add the tokenizer", (model / "tokenizer.json").string());
+  return tokenizer;
 }
 
 void save_logits(const std::filesystem::path& path, std::int64_t vocab, const std::vector<float>& logits) {
@@ -94,35 +88,9 @@ double seconds_per_token(const Generation& result) {
   return result.decode.empty() ? 0 : result.seconds_decode / static_cast<double>(result.decode.size());
 }
 
-nlohmann::ordered_json to_json(const Generation& result, std::size_t prompt_tokens) {
-  const double seconds = seconds_per_token(result);
-  return {{"ids", result.ids},
-          {"text", nullptr},
-          {"prompt_tokens", prompt_tokens},
-          {"seconds_prefill", result.prefill.seconds},
-          {"seconds_per_token", seconds},
-          {"tokens_per_second", seconds > 0 ? 1 / seconds : 0.0}};
-}
-
-// A collective.
-nlohmann::ordered_json summary_of(Inference& inference, const Generation& result) {
-  Session& session = inference.session();
-  const MovedBytes& moved = result.last_pass().moved;
-  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (const auto& text : gather_texts(session.communicator(), rank_report(session, moved.sent, moved.carried).dump()))
-    ranks.push_back(nlohmann::ordered_json::parse(text));
-  const PassReport& pass = result.median_pass();
-  return {{"event", "summary"},
-          {"params", parameter_count(inference.engine().units())},
-          {"world_size", session.communicator().size()},
-          {"placement", placement_flags(inference.plan().options)},
-          {"seconds_per_step", pass.seconds},
-          {"stall_seconds", {{"gather", pass.stalls.gather}, {"host", pass.stalls.host}, {"nvme", pass.stalls.nvme}}},
-          {"speculation", {{"drafted", 0}, {"accepted", 0}}},
-          {"ranks", std::move(ranks)}};
-}
-
-void run(const InferenceOptions& where, Options options, Communicator& communicator) {
+void run(const InferenceOptions& asked, GenerateRequest options, Communicator& communicator) {
+  if (!options.batch_file.empty()) return run_batch(asked, options, communicator);
+  InferenceOptions where = asked;
   const ModelConfig config = load_config(where.model);
   const auto tokenizer = load_tokenizer(where.model, options);
   const auto prompt = options.prompt ? tokenizer->encode(*options.prompt, AddSpecial::yes) : parse_ids(options.ids);
@@ -134,6 +102,8 @@ void run(const InferenceOptions& where, Options options, Communicator& communica
   const auto logits_of_prompt = [&](ModelEngine& engine, LanguageModel& model) {
     return options.logits.empty() ? std::vector<float>{} : prompt_logits(engine, model, prompt);
   };
+  std::optional<TraceFile> traced;
+  if (!options.trace.empty()) where.timeline = &traced.emplace(options.trace, communicator).timeline();
   Inference inference(where, communicator, [&](ModelEngine& engine, LanguageModel& model) {
     (void)logits_of_prompt(engine, model);
     (void)generate(engine, model, where.dtype, prompt, options.generate, [](std::int32_t) {});
@@ -144,13 +114,16 @@ void run(const InferenceOptions& where, Options options, Communicator& communica
   const Generation result = generate(inference.engine(), inference.model(), where.dtype, prompt, options.generate,
                                      [&](std::int32_t token) { speech.token(token); });
   speech.finish();
+  if (where.timeline) where.timeline->end_steps();
   inference.engine().settle();
   if (speaks && !options.logits.empty()) save_logits(options.logits, config.vocab, logits);
 
-  const nlohmann::ordered_json summary = summary_of(inference, result);
+  const nlohmann::ordered_json summary = generation_summary(inference, result);
+  if (traced) traced->write();
   if (!speaks) return;
   if (options.json) {
-    nlohmann::ordered_json line = to_json(result, prompt.size());
+    const Timing timing{result.prefill.seconds, result.prefill.seconds, seconds_per_token(result)};
+    nlohmann::ordered_json line = result_json(result.ids, prompt.size(), timing);
     if (tokenizer) line["text"] = speech.text();
     fmt::print("{}\n{}\n", line.dump(), summary.dump());
     return;
@@ -164,14 +137,60 @@ void run(const InferenceOptions& where, Options options, Communicator& communica
 
 }  // namespace
 
+std::optional<Tokenizer> find_tokenizer(const std::filesystem::path& model) {
+  const auto path = model / "tokenizer.json";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  return Tokenizer::load(path);
+}
+
+nlohmann::ordered_json result_json(const std::vector<std::int32_t>& ids, std::size_t prompt_tokens,
+                                   const Timing& timing) {
+  return {{"ids", ids},
+          {"text", nullptr},
+          {"prompt_tokens", prompt_tokens},
+          {"seconds_to_first_token", timing.first_token},
+          {"seconds_prefill", timing.prefill},
+          {"seconds_per_token", timing.decode_per_token},
+          {"tokens_per_second", timing.decode_per_token > 0 ? 1 / timing.decode_per_token : 0.0}};
+}
+
+nlohmann::ordered_json generation_summary(Inference& inference, const Generation& passes) {
+  Session& session = inference.session();
+  const MovedBytes& moved = passes.last_pass().moved;
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
+  for (const auto& text : gather_texts(session.communicator(), rank_report(session, moved.sent, moved.carried).dump()))
+    ranks.push_back(nlohmann::ordered_json::parse(text));
+  const PassReport& pass = passes.median_pass();
+  return {{"event", "summary"},
+          {"params", parameter_count(inference.engine().units())},
+          {"world_size", session.communicator().size()},
+          {"placement", placement_flags(inference.plan().options)},
+          {"seconds_per_step", pass.seconds},
+          {"stall_seconds", {{"gather", pass.stalls.gather}, {"host", pass.stalls.host}, {"nvme", pass.stalls.nvme}}},
+          {"speculation", {{"drafted", 0}, {"accepted", 0}}},
+          {"ranks", std::move(ranks)}};
+}
+
 void add_generate(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("generate", "Continue a prompt with a model from a Hugging Face directory");
   const auto where = std::make_shared<InferenceArguments>(*command);
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GenerateRequest>();
   auto& sampling = options->generate.sampling;
   command->add_option("--prompt", options->prompt, "Text to continue");
   command->add_option("--ids", options->ids, "The prompt as token ids, like 1,2,3");
+  command->add_option("--batch-file", options->batch_file,
+                      "JSON lines, each with \"prompt\" or \"ids\" and optionally \"max_new_tokens\": many prompts at "
+                      "a time, results in the order of the file");
+  command->add_option("--max-batch", options->max_batch, "Prompts of --batch-file that run at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, kMostSequences));
+  command
+      ->add_option("--prefill-chunk", options->prefill_chunk,
+                   "Tokens of prompts of --batch-file in a pass; a longer prompt takes several")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, kLargestChunk));
+  command->add_option("--trace", options->trace, "Write what each thread did in the last passes, for Perfetto");
   command->add_option("--max-new-tokens", options->generate.max_new_tokens)->capture_default_str();
   command->add_option("--temperature", sampling.temperature, "0: the most likely token each time")
       ->capture_default_str();
@@ -184,6 +203,7 @@ void add_generate(CLI::App& program) {
   command->footer(
       "Examples: zeepo generate --model llama --prompt 'Once upon a time' --max-new-tokens 100\n"
       "          zeepo generate --model larger-than-the-gpu --placement auto --prompt 'Once upon a time'\n"
+      "          zeepo generate --model llama --batch-file prompts.jsonl --json\n"
       "          mpirun -n 4 zeepo generate --model llama --prompt 'Once upon a time'");
   command->callback([where, options] {
     check_options(*options);

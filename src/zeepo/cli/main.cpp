@@ -46,6 +46,7 @@ int run(int argc, char** argv) {
   program.failure_message(CLI::FailureMessage::simple);
   zeepo::cli::add_train(program);
   zeepo::cli::add_generate(program);
+  zeepo::cli::add_serve(program);
   zeepo::cli::add_plan(program);
   zeepo::cli::add_probe(program);
   zeepo::cli::add_tokenize(program);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/timeline.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -42,10 +44,14 @@ Generation generate(ModelEngine& engine, LanguageModel& model, DType dtype, std:
                     const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model.config(), prompt, options.max_new_tokens);
   const bool dry = Device::current().compute.dry();
+  Timeline* const timeline = Device::current().timeline;
   KvCache cache(model.config(), 1, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens, dtype);
   Generation result;
   Tensor input = row(prompt);
   const auto pass = [&](Engine::Then then) {
+    const std::string number = std::to_string(result.ids.size() + 1);
+    if (timeline) timeline->begin_step(static_cast<std::int64_t>(result.ids.size()) + 1);
+    const Span span(timeline, TimelineRow::steps, "pass", {number});
     const auto start = std::chrono::steady_clock::now();
     const Stalls stalled = engine.stalls();
     const MovedBytes before = engine.moved().in_time;

@@ -85,22 +85,29 @@ class Planner {
     return search.run();
   }
 
+  bool fits(const InferenceOptions& options) const {
+    if (chosen(options)) return search(options).fits;
+    const MemoryPlan plan = memory(options);
+    return plan.fits(budgets_of(own_room(), plan));
+  }
+
   InferencePlan plan(const InferenceOptions& given) const {
     InferenceOptions options = given;
-    const bool chosen = given.choose.params || given.choose.prefetch;
-    if (chosen) {
+    if (chosen(given)) {
       const PlacementSearch::Result found = search(given);
       options = with(given, found.arrangement);
       if (!found.fits) refuse(options, found.bytes, least_to_fill(rooms_));
     }
     InferencePlan plan{options, memory(options), {}};
-    const RankRoom& own = rooms_.at(static_cast<std::size_t>(ranks_.rank));
-    plan.budgets = chosen ? least_to_fill(rooms_) : budgets_of(own, plan.memory);
+    plan.budgets = chosen(given) ? least_to_fill(rooms_) : budgets_of(own_room(), plan.memory);
     if (!plan.memory.fits(plan.budgets)) refuse(options, plan.memory.bytes, plan.budgets);
     return plan;
   }
 
  private:
+  static bool chosen(const InferenceOptions& options) { return options.choose.params || options.choose.prefetch; }
+  const RankRoom& own_room() const { return rooms_.at(static_cast<std::size_t>(ranks_.rank)); }
+
   // With a placement and then with narrower weights: the first that fits.
   std::string way_out(const InferenceOptions& refused) const {
     std::vector<InferenceOptions> tries;
@@ -151,7 +158,16 @@ Session::Options session_options(const InferencePlan& plan, const GpuPlace& plac
           .threads = options.threads,
           .device_bytes = bytes[static_cast<std::size_t>(Place::device)],
           .ranks_on_node = ranks_on_node,
-          .lower = lower};
+          .lower = lower,
+          .timeline = options.timeline};
+}
+
+// The first work that fits on this rank; the last where none does.
+std::size_t first_that_fits(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
+                            const std::vector<RankRoom>& rooms, const std::vector<InferenceWork>& works) {
+  std::size_t i = 0;
+  while (i + 1 < works.size() && !Planner(config, ranks, rooms, works[i]).fits(options)) ++i;
+  return i;
 }
 
 }  // namespace
@@ -177,12 +193,17 @@ InferencePlan plan_inference(const InferenceOptions& options, const ModelConfig&
   return Planner(config, ranks, rooms, work).plan(options);
 }
 
-Inference::Inference(const InferenceOptions& options, Communicator& communicator, const InferenceWork& work)
+Inference::Inference(const InferenceOptions& options, Communicator& communicator,
+                     const std::vector<InferenceWork>& works)
     : config_(load_config(options.model)) {
   const WeightFiles files(options.model);  // what is wrong with them is said first
   const GpuPlace place = options.backend == Backend::cuda ? find_gpu(communicator) : GpuPlace{};
   const auto rooms = gather_rooms(communicator, room_of(tier_options(options), place, communicator.local_size()));
-  plan_ = plan_inference(options, config_, shape_of(communicator), rooms, work);
+  const RankShape ranks = shape_of(communicator);
+  if (works.size() > 1)
+    planned_ = static_cast<std::size_t>(largest_over_ranks(
+        communicator, static_cast<std::int32_t>(first_that_fits(options, config_, ranks, rooms, works))));
+  plan_ = plan_inference(options, config_, ranks, rooms, works.at(planned_));
   check_agreement(communicator, {{"the placement", placement_flags(plan_.options)}});
   model_ = make_model(config_);
   session_ = std::make_unique<Session>(session_options(plan_, place, communicator.local_size()), communicator);

@@ -36,6 +36,7 @@ struct InferenceOptions {
   std::int64_t device_bytes = 0, host_bytes = 0, nvme_bytes = 0;  // budgets; 0: what the machine has
   std::vector<std::filesystem::path> nvme_paths = {};
   double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
+  Timeline* timeline = nullptr;                                 // where what is done is written down, if anywhere
 };
 
 // Throws UsageError for options that are out of range or contradict each other.
@@ -60,16 +61,22 @@ InferencePlan plan_inference(const InferenceOptions& options, const ModelConfig&
 
 class Inference {
  public:
-  // Plans, takes the memory and loads the weights. Every rank makes one, of the same options.
-  Inference(const InferenceOptions& options, Communicator& communicator, const InferenceWork& work);
+  // Plans, takes the memory and loads the weights. Every rank makes one, of the same options. Of several kinds of work
+  // the first that fits on all ranks is planned for; where none does, the last one's error is thrown.
+  Inference(const InferenceOptions& options, Communicator& communicator, const std::vector<InferenceWork>& works);
+  Inference(const InferenceOptions& options, Communicator& communicator, const InferenceWork& work)
+      : Inference(options, communicator, std::vector<InferenceWork>{work}) {}
 
   const InferencePlan& plan() const { return plan_; }
+  // Which work is planned for.
+  std::size_t planned() const { return planned_; }
   Session& session() { return *session_; }
   ModelEngine& engine() { return *engine_; }
   LanguageModel& model() { return *model_; }
 
  private:
   ModelConfig config_;
+  std::size_t planned_ = 0;
   InferencePlan plan_;
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<Session> session_;

@@ -18,14 +18,14 @@ Linear::Options conv1d(float init_deviation) {
   return {.layout = WeightLayout::in_out, .init_deviation = init_deviation};
 }
 
-// Positions first, first + 1, ... for every row.   (B, T)
-Tensor positions_like(const Tensor& ids, std::int64_t first) {
+// The same positions for every row.   (B, T)
+Tensor positions_like(const Tensor& ids, const Past& past) {
   const std::int64_t time = ids.shape()[1];
   Tensor result(ids.shape(), DType::i32);
   launch([&](auto& s) {  // a dry pass has no memory for them, on the host either
-    std::vector<std::int32_t> positions(static_cast<std::size_t>(ids.elements()));
-    for (std::size_t i = 0; i < positions.size(); ++i)
-      positions[i] = static_cast<std::int32_t>(first + static_cast<std::int64_t>(i) % time);
+    const std::vector<std::int32_t> row = past.positions(time);
+    std::vector<std::int32_t> positions;
+    for (std::int64_t b = 0; b < ids.shape()[0]; ++b) positions.insert(positions.end(), row.begin(), row.end());
     upload(s, positions.data(), result.view().data, result.view().bytes());
   });
   return result;
@@ -41,9 +41,9 @@ class Gpt2::Embeddings final : public Module {
         dropout_(config.embed_dropout) {
     mark_unit();
   }
-  Tensor run(const Tensor& ids, std::int64_t first_position) {
-    return visit(ids, [this, first_position](const Tensor& input) {
-      const Tensor positions = positions_like(input, first_position);
+  Tensor run(const Tensor& ids, const Past& past) {
+    return visit(ids, [this, past](const Tensor& input) {
+      const Tensor positions = positions_like(input, past);
       return dropout(add(tokens_(input), positions_(positions)), dropout_);
     });
   }
@@ -73,11 +73,10 @@ class Gpt2::Block final : public Module {
   }
 
   // x, y: (B, T, C)
-  Tensor run(const Tensor& x, KvCache* cache) {
-    return visit(x, [this, cache](const Tensor& input) {
-      const Tensor qkv = qkv_(norm1_(input));  // (B, T, 3C)
-      const Tensor mixed = cache ? attention(qkv, heads_, attention_, cache->layers[layer_])
-                                 : attention(qkv, heads_, attention_);  // (B, T, C)
+  Tensor run(const Tensor& x, const Past& past) {
+    return visit(x, [this, past](const Tensor& input) {
+      const Tensor qkv = qkv_(norm1_(input));                             // (B, T, 3C)
+      const Tensor mixed = past.attend(qkv, heads_, attention_, layer_);  // (B, T, C)
       const auto [sum, normalised] =
           add_layer_norm(input, dropout(output_(mixed), dropout_), norm2_.weight(), norm2_.bias(), norm2_.eps());
       return add(sum, dropout(down_.of_activated(up_(normalised), activation_), dropout_));
@@ -108,13 +107,12 @@ Gpt2::Gpt2(const ModelConfig& config) : LanguageModel(config) {
   set_head(child<Head>("", config, "transformer.ln_f", &embeddings_->weight()));
 }
 
-Tensor Gpt2::body(const Tensor& ids, KvCache* cache) {
-  const std::int64_t first = cache ? cache->length() : 0;
-  if (first + ids.shape()[1] > config().max_positions)
-    throw Error("gpt2: {} positions, but the model has {}; use a shorter --seq-len or fewer new tokens",
-                first + ids.shape()[1], config().max_positions);
-  Tensor x = embeddings_->run(ids, first);  // (B, T, C)
-  for (Block* block : blocks_) x = block->run(x, cache);
+Tensor Gpt2::body(const Tensor& ids, const Past& past) {
+  if (const std::int64_t longest = past.longest(ids.shape()[1]); longest > config().max_positions)
+    throw Error("gpt2: {} positions, but the model has {}; use a shorter --seq-len or fewer new tokens", longest,
+                config().max_positions);
+  Tensor x = embeddings_->run(ids, past);  // (B, T, C)
+  for (Block* block : blocks_) x = block->run(x, past);
   return x;
 }
 

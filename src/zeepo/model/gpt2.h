@@ -12,7 +12,7 @@ class Gpt2 final : public LanguageModel {
  private:
   class Embeddings;
   class Block;
-  Tensor body(const Tensor& ids, KvCache* cache) override;
+  Tensor body(const Tensor& ids, const Past& past) override;
 
   Embeddings* embeddings_;
   std::vector<Block*> blocks_;

@@ -1,5 +1,7 @@
 #include "zeepo/model/language_model.h"
 
+#include <algorithm>
+
 #include "zeepo/base/error.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/model/gpt2.h"
@@ -23,16 +25,24 @@ class Projection final : public Module {
   Parameter* weight_;
 };
 
-// The last position of each sequence.   x: (B, T, n)   y: (B, 1, n)
-Tensor last_rows(const Tensor& x) {
-  const std::int64_t batch = x.shape()[0], time = x.shape()[1], width = x.shape()[2];
-  if (time == 1) return x;
-  const Tensor y({batch, 1, width}, x.dtype());
-  for (std::int64_t b = 0; b < batch; ++b)
+// These rows of all.   x: (B, T, n)   y: elements of `shape`, which is (.., n)
+Tensor rows_of(const Tensor& x, std::span<const std::int64_t> rows, Shape shape) {
+  const std::int64_t width = x.shape()[2];
+  const Tensor y(shape, x.dtype());
+  for (std::size_t i = 0; i < rows.size(); ++i)
     launch([&](auto& s) {
-      copy(s, x.part((b * time + time - 1) * width, {width}).view(), y.part(b * width, {width}).view());
+      copy(s, x.part(rows[i] * width, {width}).view(), y.part(static_cast<std::int64_t>(i) * width, {width}).view());
     });
   return y;
+}
+
+// The last position of each sequence.   x: (B, T, n)   y: (B, 1, n)
+Tensor last_rows(const Tensor& x) {
+  const std::int64_t batch = x.shape()[0], time = x.shape()[1];
+  if (time == 1) return x;
+  std::vector<std::int64_t> rows;
+  for (std::int64_t b = 0; b < batch; ++b) rows.push_back(b * time + time - 1);
+  return rows_of(x, rows, {batch, 1, x.shape()[2]});
 }
 
 void check_ids(const Tensor& ids, const char* what) {
@@ -48,16 +58,54 @@ KvCache::KvCache(const ModelConfig& config, std::int64_t batch, std::int64_t cap
     layers.push_back({Tensor(shape, dtype, Kind::activations), Tensor(shape, dtype, Kind::activations)});
 }
 
+KvPages::KvPages(const ModelConfig& config, std::int64_t pages, std::int64_t page_rows, DType dtype) {
+  const Shape shape{pages, page_rows, config.kv_heads * config.head_dim};
+  for (std::int64_t i = 0; i < config.layers; ++i)
+    layers.push_back({Tensor(shape, dtype, Kind::activations), Tensor(shape, dtype, Kind::activations)});
+}
+
+std::vector<std::int32_t> Past::positions(std::int64_t time) const {
+  std::vector<std::int32_t> positions;
+  const auto add = [&](std::int64_t first, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) positions.push_back(static_cast<std::int32_t>(first + i));
+  };
+  if (pages != nullptr)
+    for (const PagedSequence& sequence : sequences) add(sequence.past, sequence.rows);
+  else
+    add(cache ? cache->length() : 0, time);
+  return positions;
+}
+
+std::int64_t Past::longest(std::int64_t time) const {
+  if (pages == nullptr) return (cache ? cache->length() : 0) + time;
+  std::int64_t longest = 0;
+  for (const PagedSequence& sequence : sequences) longest = std::max(longest, sequence.past + sequence.rows);
+  return longest;
+}
+
+Tensor Past::attend(const Tensor& qkv, const HeadLayout& heads, const AttentionOptions& options,
+                    std::size_t layer) const {
+  if (pages != nullptr) return attention(qkv, heads, options, pages->layers[layer], sequences);
+  return cache ? attention(qkv, heads, options, cache->layers[layer]) : attention(qkv, heads, options);
+}
+
 Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets, std::optional<float> divisor) {
   check_ids(ids, "ids");
   check_ids(targets, "targets");
-  return head_->loss(body(ids, nullptr), targets, divisor);
+  return head_->loss(body(ids, {}), targets, divisor);
 }
 
 Tensor LanguageModel::logits(const Tensor& ids, KvCache* cache, Positions positions) {
   check_ids(ids, "ids");
-  const Tensor x = body(ids, cache);
+  const Tensor x = body(ids, {.cache = cache});
   return head_->logits(positions == Positions::last ? last_rows(x) : x);
+}
+
+Tensor LanguageModel::logits(const Tensor& ids, KvPages& pages, std::span<const PagedSequence> sequences,
+                             std::span<const std::int64_t> rows) {
+  check_ids(ids, "ids");
+  const Tensor x = body(ids, {.pages = &pages, .sequences = sequences});
+  return head_->logits(rows_of(x, rows, {1, static_cast<std::int64_t>(rows.size()), x.shape()[2]}));
 }
 
 LanguageModel::Head::Head(const ModelConfig& config, const std::string& norm_name, Parameter* embedding) {

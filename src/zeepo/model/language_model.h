@@ -4,11 +4,12 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "zeepo/model/config.h"
 #include "zeepo/nn/module.h"
-#include "zeepo/ops/attention.h"
+#include "zeepo/ops/paged_attention.h"
 
 namespace zeepo {
 
@@ -20,10 +21,29 @@ struct KvCache {
   std::int64_t length() const { return layers.front().length; }
 };
 
+// The same of many sequences that come and go: all layers' keys and values in pages of `page_rows` positions.
+struct KvPages {
+  std::vector<LayerPages> layers;
+
+  KvPages(const ModelConfig& config, std::int64_t pages, std::int64_t page_rows, DType dtype);
+};
+
+// What came before the tokens of a pass, and where they join it: nothing, a cache, or the pages of its sequences.
+struct Past {
+  KvCache* cache = nullptr;
+  KvPages* pages = nullptr;
+  std::span<const PagedSequence> sequences = {};  // with pages; borrowed
+
+  // The position of each token of a row of `time` tokens, and how long the longest sequence is with them.
+  std::vector<std::int32_t> positions(std::int64_t time) const;
+  std::int64_t longest(std::int64_t time) const;
+  Tensor attend(const Tensor& qkv, const HeadLayout& heads, const AttentionOptions& options, std::size_t layer) const;
+};
+
 // What the layers of one forward pass share. Copied into closures: cheap.
 struct Pass {
   Tensor cosines, sines;  // of the pass's positions; undefined where the model has none
-  KvCache* cache = nullptr;
+  Past past = {};
 };
 
 class LanguageModel : public Module {
@@ -37,6 +57,9 @@ class LanguageModel : public Module {
   // it holds, and join it.
   enum class Positions { all, last };
   Tensor logits(const Tensor& ids, KvCache* cache = nullptr, Positions positions = Positions::all);
+  // Of sequences of unequal length, one after another in `ids` (1, T): the logits of these rows.   (1, rows, vocab)
+  Tensor logits(const Tensor& ids, KvPages& pages, std::span<const PagedSequence> sequences,
+                std::span<const std::int64_t> rows);
 
  protected:
   // The final norm and the projection to the vocabulary, whose weight may be the embedding's.
@@ -53,7 +76,7 @@ class LanguageModel : public Module {
   };
 
   // Everything below the head.   y: (B, T, hidden)
-  virtual Tensor body(const Tensor& ids, KvCache* cache) = 0;
+  virtual Tensor body(const Tensor& ids, const Past& past) = 0;
   void set_head(Head& head) { head_ = &head; }
 
  private:

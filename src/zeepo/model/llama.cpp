@@ -56,8 +56,7 @@ class Llama::Block final : public Module {
       Tensor qkv = qkv_(input_norm_(input));  // (B, T, (H + 2·Hkv)·D)
       if (query_norm_) qkv = qk_norm(qkv, heads_, query_norm_->weight(), key_norm_->weight(), query_norm_->eps());
       qkv = rotary(qkv, heads_, pass.cosines, pass.sines, 0);
-      const Tensor mixed = pass.cache ? attention(qkv, heads_, attention_, pass.cache->layers[layer_])
-                                      : attention(qkv, heads_, attention_);  // (B, T, H·D)
+      const Tensor mixed = pass.past.attend(qkv, heads_, attention_, layer_);  // (B, T, H·D)
       const auto [sum, normalised] = add_rms_norm(input, output_(mixed), middle_norm_.weight(), middle_norm_.eps());
       return add(sum, down_(swiglu(gate_up_(normalised))));
     });
@@ -86,23 +85,24 @@ Llama::Llama(const ModelConfig& config)
   set_head(child<Head>("", config, "model.norm", &embeddings_->weight()));
 }
 
-Pass Llama::start_pass(std::int64_t first_position, std::int64_t count, KvCache* cache) {
+Pass Llama::start_pass(const Tensor& ids, const Past& past) {
   const auto half = static_cast<std::int64_t>(frequencies_.size());
-  if (rotations_.first_position != first_position || rotations_.count != count) {
-    rotations_ = {first_position, count, {}, {}};
-    for (std::int64_t t = 0; t < count; ++t)
+  if (auto positions = past.positions(ids.shape()[1]); rotations_.positions != positions) {
+    rotations_ = {std::move(positions), {}, {}};
+    for (const std::int32_t position : rotations_.positions)
       for (const float frequency : frequencies_) {
-        const float angle = static_cast<float>(first_position + t) * frequency;  // in fp32, as transformers does
+        const float angle = static_cast<float>(position) * frequency;  // in fp32, as transformers does
         rotations_.cosines.push_back(std::cos(angle));
         rotations_.sines.push_back(std::sin(angle));
       }
   }
+  const auto count = static_cast<std::int64_t>(rotations_.positions.size());
   return {Tensor::from<float>(rotations_.cosines, {count, half}), Tensor::from<float>(rotations_.sines, {count, half}),
-          cache};
+          past};
 }
 
-Tensor Llama::body(const Tensor& ids, KvCache* cache) {
-  const Pass pass = start_pass(cache ? cache->length() : 0, ids.shape()[1], cache);
+Tensor Llama::body(const Tensor& ids, const Past& past) {
+  const Pass pass = start_pass(ids, past);
   Tensor x = (*embeddings_)(ids);  // (B, T, C)
   for (Block* block : blocks_) x = block->run(x, pass);
   return x;

@@ -15,13 +15,13 @@ class Llama final : public LanguageModel {
  private:
   class Block;
   class Embeddings;
-  Tensor body(const Tensor& ids, KvCache* cache) override;
-  Pass start_pass(std::int64_t first_position, std::int64_t count, KvCache* cache);
+  Tensor body(const Tensor& ids, const Past& past) override;
+  Pass start_pass(const Tensor& ids, const Past& past);
 
   std::vector<float> frequencies_;
   // Of the last pass: every micro-step has the same.
   struct Rotations {
-    std::int64_t first_position = 0, count = 0;
+    std::vector<std::int32_t> positions;
     std::vector<float> cosines, sines;
   } rotations_;
   Embeddings* embeddings_;

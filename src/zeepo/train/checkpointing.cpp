@@ -7,6 +7,7 @@
 #include "zeepo/base/file.h"
 #include "zeepo/checkpoint/sealed_json.h"
 #include "zeepo/train/option_table.h"
+#include "zeepo/zero/rank_talk.h"
 
 namespace zeepo {
 namespace {
@@ -93,7 +94,7 @@ bool Checkpointing::save_last(const StepReport& step, const Depths& depths) {
 
 float Checkpointing::sum_over_ranks(float number) {
   std::vector<float> numbers{number};
-  if (ranks_ > 1) engine_.sum_over_ranks(numbers);
+  if (ranks_ > 1) zeepo::sum_over_ranks(engine_.collectives(), numbers);
   return numbers[0];
 }
 

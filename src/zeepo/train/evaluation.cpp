@@ -6,6 +6,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/stop_request.h"
+#include "zeepo/zero/rank_talk.h"
 
 namespace zeepo {
 namespace {
@@ -49,7 +50,7 @@ Evaluation::Result Evaluation::run(ModelEngine& engine) const {
     for (std::int64_t i = 0; i < count; ++i)
       told[static_cast<std::size_t>(i * ranks + rank)] = pass(engine, (first + i) * ranks + rank);
     told[static_cast<std::size_t>(count * ranks + rank)] = static_cast<float>(StopRequest::signal());
-    if (ranks > 1) engine.sum_over_ranks(told);
+    if (ranks > 1) sum_over_ranks(engine.collectives(), told);
     for (std::int64_t i = 0; i < count * ranks; ++i) sum += told[static_cast<std::size_t>(i)];
     const float signal = *std::ranges::max_element(told.end() - ranks, told.end());
     if (signal > 0) return {.signal = static_cast<int>(signal)};

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "zeepo/base/error.h"
+#include "zeepo/zero/rank_talk.h"
 
 namespace zeepo {
 
@@ -15,7 +16,7 @@ void PageFaults::tell(std::int64_t step) {
   const std::int64_t fresh = own.pages - std::exchange(told_, own.pages);
   std::vector<float> pages(static_cast<std::size_t>(communicator.size()));
   pages[static_cast<std::size_t>(communicator.rank())] = static_cast<float>(fresh);
-  if (pages.size() > 1) engine_.sum_over_ranks(pages);
+  if (pages.size() > 1) sum_over_ranks(engine_.collectives(), pages);
   for (std::size_t rank = 0; rank < pages.size(); ++rank)
     if (pages[rank] > 0)
       report_.fault(step, "swap file",

@@ -1,4 +1,5 @@
 #include "zeepo/train/tuning.h"
+#include "zeepo/zero/rank_talk.h"
 
 #include <array>
 
@@ -40,7 +41,7 @@ Measured Tuning::over_all_ranks(const Measured& own) {
   if (plan_.setup.ranks.ranks == 1) return own;
   std::array numbers{static_cast<float>(own.stalled_seconds), static_cast<float>(own.seconds),
                      static_cast<float>(own.host_seconds)};
-  engine_.sum_over_ranks(numbers);
+  sum_over_ranks(engine_.collectives(), numbers);
   return {numbers[0], numbers[1], numbers[2]};
 }
 

@@ -301,13 +301,6 @@ void Engine::set_depths(const Depths& depths) {
   next_depths_ = depths;
 }
 
-void Engine::sum_over_ranks(std::span<float> numbers) {
-  const Tensor sum = Tensor::from<float>(numbers, {static_cast<std::int64_t>(numbers.size())});
-  collectives_.all_reduce(sum.view(), {"measurements", 0});
-  std::ranges::copy(sum.to_floats(), numbers.begin());
-  collectives_.check();
-}
-
 Engine::Account Engine::moved() const { return {moved_so_far(collectives_) - late_ - weights_.moved_early(), late_}; }
 
 Stalls Engine::stalls() const {

@@ -112,8 +112,8 @@ class Engine {
   // always been so. A prefetch of 0 stays 0 and no other becomes 0; no more pieces than there were at first, and
   // another share of them stepped by the host only where that was none at first.
   void set_depths(const Depths& depths);
-  // Sums each number over all ranks; between two steps.
-  void sum_over_ranks(std::span<float> numbers);
+  // For what the ranks tell each other between two steps or passes: rank_talk.h.
+  Collectives& collectives() { return collectives_; }
   // Bytes moved so far. Parameters fetched by a step for the next pass count with that pass. Deferred updates that run
   // after their step() has returned are in `late` alone, so that a step's account is the growth of `in_time` between
   // the end of the step before it and its own end, and that of `late` from there to settle().

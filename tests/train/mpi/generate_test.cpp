@@ -2,27 +2,27 @@
 // prints.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/support/mpirun.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
+#include "tests/support/test_directory.h"
 
 namespace zeepo {
 namespace {
 
 using Json = nlohmann::json;
 
-std::vector<Json> printed(int ranks, const std::vector<std::string>& more) {
-  std::vector<std::string> arguments{"-n",          std::to_string(ranks),
-                                     ZEEPO_PROGRAM, "generate",
-                                     "--model",     golden("llama-tiny").string(),
-                                     "--ids",       "1,2,3",
-                                     "--json",      "--max-new-tokens",
-                                     "6",           "--ignore-eos",
-                                     "--threads",   "1",
-                                     "--memory",    "device=64MiB,host=64MiB"};
+std::vector<Json> printed(int ranks, const std::vector<std::string>& more,
+                          const std::vector<std::string>& prompt = {"--ids", "1,2,3"}) {
+  std::vector<std::string> arguments{
+      "-n",       std::to_string(ranks),    ZEEPO_PROGRAM, "generate",     "--model",   golden("llama-tiny").string(),
+      "--json",   "--max-new-tokens",       "6",           "--ignore-eos", "--threads", "1",
+      "--memory", "device=64MiB,host=64MiB"};
+  arguments.insert(arguments.end(), prompt.begin(), prompt.end());
   arguments.insert(arguments.end(), more.begin(), more.end());
   const auto finished = run_program(ZEEPO_MPIRUN, arguments);
   EXPECT_EQ(finished.code, 0) << finished.err;
@@ -48,6 +48,22 @@ TEST(GenerateOnRanks, ShardsTheModelAndPrintsOnce) {
       EXPECT_GT(rank.at("comm_bytes").at("all_gather").get<std::int64_t>(), params / 2);  // of the last pass
     }
   }
+}
+
+TEST(GenerateOnRanks, ABatchIsThatOfOneRank) {
+  const TestDirectory directory;
+  const std::string file = directory.path() / "prompts.jsonl";
+  std::ofstream(file) << R"({"ids":[1,2,3]}
+{"ids":[9,8,7,6,5,4,3,2,1],"max_new_tokens":3}
+{"ids":[200]}
+)";
+  const std::vector<std::string> prompt{"--batch-file", file, "--max-batch", "2", "--prefill-chunk", "4"};
+  const auto alone = printed(1, {}, prompt), three = printed(3, {"--offload-param", "host"}, prompt);
+  ASSERT_EQ(alone.size(), 4u);
+  ASSERT_EQ(three.size(), 4u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(three[i].at("ids"), alone[i].at("ids"));
+  EXPECT_EQ(three[0].at("ids"), printed(1, {})[0].at("ids"));
+  EXPECT_EQ(three[3].at("world_size"), 3);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ BoundedQueue::BoundedQueue(int threads, std::size_t waiting) : waiting_(waiting)
 void BoundedQueue::take(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    if (!ends_ && !threads_.empty() && tasks_.size() < waiting_) {
+    if (!ends_ && !threads_.empty() && tasks_.size() + busy_ < threads_.size() + waiting_) {
       tasks_.push_back(std::move(task));
       changed_.notify_one();
       return;
@@ -36,9 +36,12 @@ void BoundedQueue::work() {
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();
+      ++busy_;
       refusing_ = ends_;
     }
     task();
+    const std::lock_guard lock(mutex_);
+    --busy_;
   }
 }
 

@@ -36,6 +36,7 @@ class BoundedQueue final : public httplib::TaskQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
+  std::size_t busy_ = 0;  // threads that run a task
   bool ends_ = false;
   std::vector<std::thread> threads_;
 };

@@ -26,12 +26,24 @@ void name_address(Ask&& ask, std::string& ip, int& port) {
 
 }  // namespace
 
-BoundedStream::BoundedStream(int socket, std::size_t most_bytes, std::chrono::steady_clock::time_point end)
+BoundedStream::BoundedStream(int socket, std::size_t most_bytes, Clock::time_point end)
     : socket_(socket), bytes_left_(most_bytes), end_(end) {}
 
-bool BoundedStream::wait_for(short what) const {
+bool BoundedStream::closed_by_client() const {
+  pollfd watched{socket_, POLLRDHUP, 0};
+  return ::poll(&watched, 1, 0) > 0 && (watched.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+void BoundedStream::linger() {
+  ::shutdown(socket_, SHUT_WR);
+  const auto end = Clock::now() + std::chrono::seconds(1);
+  while (wait_for(POLLIN, end))
+    if (::recv(socket_, buffer_.data(), buffer_.size(), MSG_DONTWAIT) <= 0) return;
+}
+
+bool BoundedStream::wait_for(short what, Clock::time_point end) const {
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now()).count();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
     if (left <= 0) return false;
     pollfd watched{socket_, what, 0};
     const int result = ::poll(&watched, 1, static_cast<int>(left));
@@ -43,7 +55,10 @@ bool BoundedStream::wait_for(short what) const {
 ssize_t BoundedStream::read(char* to, std::size_t size) {
   if (begin_ == end_of_buffer_) {
     const std::size_t most = std::min(buffer_.size(), bytes_left_);
-    if (most == 0) return -1;  // more than a request may have
+    if (most == 0) {  // more than a request may have
+      overrun_ = true;
+      return -1;
+    }
     ssize_t n = -1;
     do {
       if (!wait_for(POLLIN)) return -1;
@@ -61,8 +76,9 @@ ssize_t BoundedStream::read(char* to, std::size_t size) {
 }
 
 ssize_t BoundedStream::write(const char* from, std::size_t size) {
+  const auto end = write_time_.count() > 0 ? Clock::now() + write_time_ : end_;
   for (;;) {
-    if (!wait_for(POLLOUT)) return -1;
+    if (!wait_for(POLLOUT, end)) return -1;
     const ssize_t n = ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) return n;
   }

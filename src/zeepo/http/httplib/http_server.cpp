@@ -22,6 +22,8 @@
 namespace zeepo {
 namespace {
 
+constexpr int kTooLarge = 413, kBacklog = 1024;
+
 // httplib ignores SIGPIPE in the whole process; BoundedStream does without.
 class SigpipeAsItWas {
  public:
@@ -61,10 +63,39 @@ std::string without_port(const std::string& host) {
   return host.substr(0, host.find(':'));
 }
 
+// Of the request that this thread handles.
+thread_local BoundedStream* connection = nullptr;
+
 HttpRequest request_of(const httplib::Request& request) {
-  HttpRequest asked{without_port(request.get_header_value("Host")), {}};
+  HttpRequest asked;
+  asked.host = without_port(request.get_header_value("Host"));
   for (const auto& [name, value] : request.params) asked.query.emplace(name, value);
+  asked.authorization = request.get_header_value("Authorization");
+  asked.origin = request.get_header_value("Origin");
+  asked.body = request.body;
+  if (BoundedStream* const stream = connection) asked.gone = [stream] { return stream->closed_by_client(); };
   return asked;
+}
+
+void set_answer(HttpResponse answer, httplib::Response& response) {
+  response.status = answer.status;
+  response.set_header("X-Content-Type-Options", "nosniff");
+  response.set_header("Cache-Control", "no-store");
+  if (!answer.stream) return response.set_content(std::move(answer.body), answer.content_type);
+  response.set_chunked_content_provider(answer.content_type,
+                                        [stream = std::move(answer.stream)](std::size_t, httplib::DataSink& sink) {
+                                          bool taken = true;
+                                          stream([&](std::string_view piece) {
+                                            if (taken && !piece.empty()) taken = sink.write(piece.data(), piece.size());
+                                            return taken;
+                                          });
+                                          if (taken) sink.done();
+                                          return taken;
+                                        });
+}
+
+std::chrono::steady_clock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 // Ranges would multiply an answer, compression would take time from others.
@@ -82,10 +113,14 @@ class HttpServer::Listener final : public httplib::Server {
   explicit Listener(const HttpServer::Options& options) : options_(options) {
     new_task_queue = [this] { return new BoundedQueue(options_.threads, options_.waiting); };
     // SO_REUSEPORT, httplib's default, would share a port that is taken.
-    set_socket_options([](socket_t socket) {
+    int listening = -1;
+    set_socket_options([&listening](socket_t socket) {
+      listening = socket;
       const int yes = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
+    if (options_.body_bytes > 0) set_payload_max_length(options_.body_bytes);
+    if (options_.fault) answer_faults();
     errno = 0;
     port_ = options.port == 0                          ? bind_to_any_port(options.host)
             : bind_to_port(options.host, options.port) ? options.port
@@ -94,6 +129,9 @@ class HttpServer::Listener final : public httplib::Server {
       throw Error("{}:{}: cannot listen there: {}{}", options.host, options.port,
                   errno != 0 ? std::strerror(errno) : "no such host",
                   errno == EADDRINUSE ? "; name another port, or 0 for a free one" : "");
+    // httplib lets five connections wait to be taken; of many that come at once the rest would be lost.
+    ::listen(listening, kBacklog);
+    set_socket_options([](socket_t) {});
   }
   ~Listener() override { end(); }
 
@@ -108,10 +146,34 @@ class HttpServer::Listener final : public httplib::Server {
     while (!is_running() && !left_) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 
+  // On the thread of the request.
+  void begin_answer() {
+    if (connection != nullptr && connection->begin_answer()) ++answering_;
+  }
+  void finish_answers(double seconds) const {
+    const auto end = std::chrono::steady_clock::now() + duration_of(seconds);
+    while (answering_ > 0 && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+
   int port() const { return port_; }
   const HttpServer::Options& options() const { return options_; }
 
  private:
+  // httplib calls the first for every answer from 400 on.
+  void answer_faults() {
+    set_error_handler([this](const httplib::Request&, httplib::Response& response) {
+      if (!response.body.empty()) return;
+      if (connection != nullptr && connection->overrun()) response.status = kTooLarge;
+      if (connection != nullptr && response.status == kTooLarge) connection->set_overrun();
+      set_answer(options_.fault(response.status), response);
+    });
+    set_exception_handler([this](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
+      constexpr int kInternal = 500;
+      set_answer(options_.fault(kInternal), response);
+    });
+  }
+
   void end() {
     if (!thread_.joinable()) return;
     {
@@ -128,11 +190,15 @@ class HttpServer::Listener final : public httplib::Server {
       ::close(socket);
       return false;
     }
-    const auto time = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-        std::chrono::duration<double>(options_.seconds));
-    BoundedStream stream(socket, options_.request_bytes, std::chrono::steady_clock::now() + time);
+    BoundedStream stream(socket, options_.request_bytes,
+                         std::chrono::steady_clock::now() + duration_of(options_.seconds));
+    if (options_.write_seconds > 0) stream.set_write_time(duration_of(options_.write_seconds));
+    connection = &stream;
     bool closed = false;
     const bool answered = process_request(stream, true, closed, plain);
+    connection = nullptr;
+    if (stream.overrun()) stream.linger();
+    if (stream.answer_begun()) --answering_;
     const std::lock_guard lock(mutex_);
     open_.erase(socket);
     ::shutdown(socket, SHUT_RDWR);
@@ -150,6 +216,7 @@ class HttpServer::Listener final : public httplib::Server {
   int port_ = 0;
   std::thread thread_;
   std::atomic<bool> left_{false};
+  std::atomic<int> answering_{0};
   std::mutex mutex_;
   std::set<int> open_;  // sockets
   bool ends_ = false;
@@ -164,16 +231,23 @@ HttpServer::~HttpServer() = default;
 
 void HttpServer::get(const std::string& path, Handler handler) {
   listener_->Get(literally(path),
-                 [handler = std::move(handler)](const httplib::Request& request, httplib::Response& response) {
-                   HttpResponse answer = handler(request_of(request));
-                   response.status = answer.status;
-                   response.set_header("X-Content-Type-Options", "nosniff");
-                   response.set_header("Cache-Control", "no-store");
-                   response.set_content(std::move(answer.body), answer.content_type);
+                 [this, handler = std::move(handler)](const httplib::Request& request, httplib::Response& response) {
+                   listener_->begin_answer();
+                   set_answer(handler(request_of(request)), response);
                  });
 }
 
+void HttpServer::post(const std::string& path, Handler handler) {
+  listener_->Post(literally(path),
+                  [this, handler = std::move(handler)](const httplib::Request& request, httplib::Response& response) {
+                    listener_->begin_answer();
+                    set_answer(handler(request_of(request)), response);
+                  });
+}
+
 void HttpServer::start() { listener_->start(); }
+
+void HttpServer::finish_answers(double seconds) { listener_->finish_answers(seconds); }
 
 int HttpServer::port() const { return listener_->port(); }
 

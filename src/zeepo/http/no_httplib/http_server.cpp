@@ -14,7 +14,9 @@ HttpServer::HttpServer(const Options& options) {
 }
 HttpServer::~HttpServer() = default;
 void HttpServer::get(const std::string&, Handler) {}
+void HttpServer::post(const std::string&, Handler) {}
 void HttpServer::start() {}
+void HttpServer::finish_answers(double) {}
 int HttpServer::port() const { return 0; }
 std::string HttpServer::address() const { return ""; }
 

@@ -1,0 +1,112 @@
+#include "zeepo/infer/batch_generator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "zeepo/base/error.h"
+
+namespace zeepo {
+
+float log_probability(std::span<const float> logits, std::int32_t token) {
+  const double best = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - best);
+  return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(token)]) - best - std::log(sum));
+}
+
+std::vector<LikelyToken> most_likely(std::span<const float> logits, int n) {
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const std::size_t count = std::min(logits.size(), static_cast<std::size_t>(std::max(0, n)));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+                    [&](std::int32_t a, std::int32_t b) {
+                      const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
+                      return x != y ? x > y : a < b;
+                    });
+  std::vector<LikelyToken> likely;
+  if (count == 0) return likely;
+  const float first = log_probability(logits, order[0]);
+  for (std::size_t i = 0; i < count; ++i)
+    likely.push_back(
+        {order[i], first + (logits[static_cast<std::size_t>(order[i])] - logits[static_cast<std::size_t>(order[0])])});
+  return likely;
+}
+
+BatchGenerator::BatchGenerator(BatchPass& pass, const ModelConfig& config, const BatchLimits& limits)
+    : pass_(pass), config_(config), scheduler_(limits) {}
+
+std::uint64_t BatchGenerator::add(TextRequest request) {
+  check_prompt(config_, request.prompt, request.options.max_new_tokens);
+  const std::uint64_t name = next_name_++;
+  if (request.options.max_new_tokens == 0) {
+    request.on_end(TextEnd::length, "");
+    return name;
+  }
+  scheduler_.add(name, request.prompt, request.options.max_new_tokens);
+  requests_.emplace(name, Running{std::move(request)});
+  return name;
+}
+
+void BatchGenerator::drop(std::uint64_t request) {
+  scheduler_.end(request);
+  requests_.erase(request);
+}
+
+bool BatchGenerator::step() {
+  const BatchStep step = scheduler_.next();
+  if (step.parts.empty()) return false;
+  for (const BatchPart& part : step.parts)
+    if (part.past == 0) requests_.at(part.sequence).request.on_start();
+  const BatchPass::Result result = pass_.lead(step);
+  last_pass_ = result.report;
+  last_tokens_ = step.tokens();
+  last_had_prompts_ =
+      std::ranges::any_of(step.parts, [](const BatchPart& part) { return part.past == 0 || part.ids.size() > 1; });
+  const auto vocab = static_cast<std::size_t>(pass_.vocab());
+  std::size_t row = 0;
+  last_new_tokens_ = 0;
+  for (const BatchPart& part : step.parts)
+    if (part.wants_logits) take(part.sequence, std::span(result.logits).subspan(vocab * row++, vocab));
+  return true;
+}
+
+void BatchGenerator::take(std::uint64_t name, std::span<const float> logits) {
+  Running& running = requests_.at(name);
+  const GenerateOptions& options = running.request.options;
+  NewToken made;
+  made.number = running.tokens;
+  try {
+    made.token = choose_token(logits, options.sampling, running.tokens);
+  } catch (const Error& error) {
+    return end(name, TextEnd::unwanted, error.what());
+  }
+  ++running.tokens;
+  ++last_new_tokens_;
+  if (running.request.likelihoods >= 0) {
+    made.log_probability = log_probability(logits, made.token);
+    made.most_likely = most_likely(logits, running.request.likelihoods);
+  }
+  if (!running.request.on_token(made)) return end(name, TextEnd::unwanted);
+  if (std::ranges::find(options.stop, made.token) != options.stop.end()) return end(name, TextEnd::stop);
+  if (running.tokens >= static_cast<std::uint64_t>(options.max_new_tokens)) return end(name, TextEnd::length);
+  scheduler_.continue_with(name, made.token);
+}
+
+void BatchGenerator::end(std::uint64_t name, TextEnd why, const std::string& failure) {
+  const auto found = requests_.find(name);
+  const auto on_end = std::move(found->second.request.on_end);
+  drop(name);
+  on_end(why, failure);
+}
+
+void BatchGenerator::finish() {
+  BatchStep last;
+  last.over = true;
+  (void)pass_.lead(last);
+}
+
+void BatchGenerator::idle() { (void)pass_.lead({}); }
+
+}  // namespace zeepo

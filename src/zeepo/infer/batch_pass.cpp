@@ -1,0 +1,125 @@
+#include "zeepo/infer/batch_pass.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <numeric>
+#include <string>
+
+#include "zeepo/base/timeline.h"
+#include "zeepo/tensor/device.h"
+#include "zeepo/zero/rank_talk.h"
+
+namespace zeepo {
+namespace {
+
+constexpr std::size_t kFrame = 2048;  // numbers that the ranks are told at a time: always as many, for the plan
+
+// The largest pass of so many sequences: one of them as long as can be, with its last `rows` tokens and scattered
+// pages.
+BatchStep largest_step(const ModelConfig& config, const BatchLimits& limits, std::int64_t sequences,
+                       std::int64_t rows) {
+  const std::int64_t longest = std::min(limits.positions(), config.max_positions);
+  rows = std::min(rows, longest);
+  std::vector<std::int32_t> pages(static_cast<std::size_t>(limits.pages_for(longest)));
+  std::iota(pages.rbegin(), pages.rend(), 0);
+  BatchStep step;
+  step.another = true;
+  step.parts.push_back({0, longest - rows, std::vector<std::int32_t>(static_cast<std::size_t>(rows), 0), pages, true});
+  for (std::int64_t i = 1; i < sequences; ++i) step.parts.push_back({0, longest - 1, {0}, pages, true});
+  return step;
+}
+
+}  // namespace
+
+BatchPass::BatchPass(ModelEngine& engine, LanguageModel& model, DType dtype, const BatchLimits& limits)
+    : engine_(engine), model_(model), pages_(model.config(), limits.pages, limits.page_rows, dtype) {}
+
+BatchPass::Result BatchPass::lead(const BatchStep& step) {
+  const Began began = begin();
+  return run(agree(step), began);
+}
+
+PassReport BatchPass::follow() {
+  PassReport last;
+  for (;;) {
+    const BatchStep step = agree({});
+    if (step.over) return last;
+    if (!step.parts.empty()) last = run(step, begin()).report;
+  }
+}
+
+BatchStep BatchPass::agree(const BatchStep& step) {
+  if (engine_.collectives().alone()) return step;
+  const bool leads = engine_.collectives().rank() == 0;
+  std::vector<std::int32_t> numbers = leads ? numbers_of(step) : std::vector<std::int32_t>();
+  std::array<std::int32_t, kFrame> frame{static_cast<std::int32_t>(numbers.size())};
+  std::size_t told = 0, first = 1;
+  do {
+    const std::size_t count = leads ? std::min(kFrame - first, numbers.size() - told) : 0;
+    std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(told), count, frame.begin() + first);
+    tell_all(engine_.collectives(), frame);
+    if (!leads && first == 1) numbers.resize(static_cast<std::size_t>(std::max(0, frame[0])));
+    const std::size_t here = std::min(kFrame - first, numbers.size() - told);
+    std::copy_n(frame.begin() + first, here, numbers.begin() + static_cast<std::ptrdiff_t>(told));
+    told += here;
+    first = 0;
+  } while (told < numbers.size());
+  if (leads || Device::current().compute.dry()) return step;
+  return step_of(numbers);
+}
+
+BatchPass::Result BatchPass::run(const BatchStep& step, const Began& began) {
+  if (step.parts.empty()) return {};
+  std::vector<std::int32_t> ids;
+  std::vector<PagedSequence> sequences;
+  std::vector<std::int64_t> rows;
+  for (const BatchPart& part : step.parts) {
+    ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+    sequences.push_back({part.past, static_cast<std::int64_t>(part.ids.size()), part.pages});
+    if (part.wants_logits) rows.push_back(static_cast<std::int64_t>(ids.size()) - 1);
+  }
+  const bool wanted = !rows.empty();
+  if (!wanted) rows.push_back(0);  // every pass visits the head: what is fetched ahead is always the same
+
+  Timeline* const timeline = Device::current().timeline;
+  const std::string number = std::to_string(++passes_);
+  if (timeline) timeline->begin_step(passes_);
+  const Span span(timeline, TimelineRow::steps, "pass", {number});
+  const MovedBytes before = engine_.moved().in_time;
+  Result result;
+  engine_.infer(
+      [&] {
+        const Tensor input = Tensor::from<std::int32_t>(ids, {1, static_cast<std::int64_t>(ids.size())});
+        const Tensor logits = model_.logits(input, pages_, sequences, rows);
+        if (wanted && engine_.collectives().rank() == 0)
+          result.logits = logits.to_floats();
+        else
+          Device::current().compute.synchronize();
+      },
+      step.another ? Engine::Then::another : Engine::Then::nothing);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began.at).count();
+  result.report = {seconds, engine_.stalls() - began.stalled, engine_.moved().in_time - before};
+  return result;
+}
+
+std::vector<BatchLimits> limits_to_try(BatchLimits limits, std::int64_t most, std::int64_t least) {
+  std::vector<BatchLimits> all;
+  const std::int64_t least_pages = std::max<std::int64_t>(1, limits.pages_for(least));
+  for (limits.pages = limits.pages_for(most); limits.pages > least_pages; limits.pages /= 2) all.push_back(limits);
+  limits.pages = least_pages;
+  all.push_back(limits);
+  return all;
+}
+
+// Passes are of many sizes, and their tensors leave gaps of many sizes: the plan has some room for that.
+void rehearse(ModelEngine& engine, LanguageModel& model, DType dtype, const BatchLimits& limits) {
+  BatchPass pass(engine, model, dtype, limits);
+  const std::int64_t most = limits.sequences, prompt = limits.prefill_tokens;
+  const Tensor gaps({most + prompt, 2, model.config().hidden}, dtype);
+  const std::pair<std::int64_t, std::int64_t> sizes[] = {
+      {most, prompt}, {most, 1}, {1, 1}, {(most + 1) / 2, (prompt + 1) / 2}, {1, prompt}, {most, prompt}, {most, 1}};
+  for (const auto& [sequences, rows] : sizes) (void)pass.lead(largest_step(model.config(), limits, sequences, rows));
+}
+
+}  // namespace zeepo

@@ -1,0 +1,54 @@
+// Runs passes of a batch on an engine: the pages of the KV cache, and how the ranks keep together.
+//
+// Rank 0 leads with a step; the others follow until a step says that it is over. All calls come from the rank's thread,
+// with its Device in scope.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "zeepo/infer/batch_step.h"
+#include "zeepo/infer/generator.h"
+
+namespace zeepo {
+
+class BatchPass {
+ public:
+  // Takes the memory of all pages.
+  BatchPass(ModelEngine& engine, LanguageModel& model, DType dtype, const BatchLimits& limits);
+
+  struct Result {
+    std::vector<float> logits;  // (parts that want them, vocab), row by row; on rank 0
+    PassReport report;
+  };
+  // On rank 0. The other ranks run the same step.
+  Result lead(const BatchStep& step);
+  // On every other rank: returns when it is over, with the report of the last pass.
+  PassReport follow();
+
+  std::int64_t vocab() const { return model_.config().vocab; }
+
+ private:
+  // The step of rank 0, on every rank.
+  BatchStep agree(const BatchStep& step);
+  // What the report counts from.
+  struct Began {
+    std::chrono::steady_clock::time_point at;
+    Stalls stalled;
+  };
+  Began begin() const { return {std::chrono::steady_clock::now(), engine_.stalls()}; }
+  Result run(const BatchStep& step, const Began& began);
+
+  ModelEngine& engine_;
+  LanguageModel& model_;
+  KvPages pages_;
+  std::int64_t passes_ = 0;
+};
+
+// Limits to plan for, the largest KV cache first: `most` positions, then halves of it down to `least`.
+std::vector<BatchLimits> limits_to_try(BatchLimits limits, std::int64_t most, std::int64_t least);
+
+// All that a batch within these limits may do, on an engine that runs dry: for the plan of memory.
+void rehearse(ModelEngine& engine, LanguageModel& model, DType dtype, const BatchLimits& limits);
+
+}  // namespace zeepo

@@ -1,0 +1,31 @@
+// Attention of many sequences in one pass, whose keys and values live in pages.
+//
+// The sequences of a pass are unequal: each brings its own number of new positions after its own past. Their tokens
+// stand one after another in one row of qkv. The result of a sequence is that of the sequence alone: on a CPU to the
+// bit.
+#pragma once
+
+#include <span>
+
+#include "zeepo/ops/attention.h"
+
+namespace zeepo {
+
+// Keys and values of one layer, of all sequences.   keys, values: (pages, page_rows, kv_heads·head_dim)
+struct LayerPages {
+  Tensor keys, values;
+};
+
+// A sequence in a pass. Position p is row p % page_rows of page pages[p / page_rows].
+struct PagedSequence {
+  std::int64_t past = 0;                     // positions that the pages hold
+  std::int64_t rows = 0;                     // new positions in this pass
+  std::span<const std::int32_t> pages = {};  // enough for past + rows; borrowed
+};
+
+// qkv: (1, all sequences' rows, width). The new positions join the pages. Pages that follow each other are read in
+// place; of a sequence with scattered pages keys and values are first copied together.
+Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerPages& layer,
+                 std::span<const PagedSequence> sequences);
+
+}  // namespace zeepo

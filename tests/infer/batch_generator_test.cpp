@@ -1,0 +1,248 @@
+// Sequences of unequal length together: each gets the tokens and, on a CPU, the logits of itself alone, wherever the
+// weights live and over how many ranks they are cut.
+#include "zeepo/infer/batch_generator.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tests/support/errors.h"
+#include "tests/support/golden.h"
+#include "tests/support/test_directory.h"
+#include "zeepo/base/rng.h"
+#include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/infer/inference.h"
+
+namespace zeepo {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+struct Asked {
+  Ids prompt;
+  std::int64_t new_tokens;
+};
+
+// Tokens with their likelihoods, which tell of the logits' bits.
+struct Text {
+  Ids ids;
+  std::vector<float> likelihoods;
+  friend bool operator==(const Text&, const Text&) = default;
+};
+
+class Batched : public ::testing::TestWithParam<std::string> {
+ protected:
+  InferenceOptions options() const {
+    InferenceOptions options;
+    options.command = "generate";
+    options.model = golden_.directory;
+    options.threads = 2;
+    options.device_bytes = 1 << 25;
+    options.host_bytes = 1 << 25;
+    options.nvme_paths = {files_.path()};
+    return options;
+  }
+
+  std::vector<Asked> unequal() const {
+    std::vector<Asked> asked;
+    for (std::int64_t i = 0; i < 9; ++i) {
+      Ids prompt;
+      for (std::int64_t t = 0; t < 1 + i * 7 % 23; ++t)
+        prompt.push_back(static_cast<std::int32_t>((i * 31 + t * 17 + 3) % golden_.config.vocab));
+      asked.push_back({prompt, 1 + i * 5 % 8});
+    }
+    asked.push_back({golden_.values.at("prompt").get<Ids>(), 12});
+    return asked;
+  }
+
+  // On rank 0 the texts; on others nothing.
+  std::vector<Text> together(const InferenceOptions& options, const std::vector<Asked>& asked,
+                             const BatchLimits& limits, Communicator& communicator = alone()) const {
+    Inference inference(options, communicator, [&](ModelEngine& engine, LanguageModel& model) {
+      rehearse(engine, model, options.dtype, limits);
+    });
+    std::vector<Text> texts(asked.size());
+    {
+      BatchPass pass(inference.engine(), inference.model(), options.dtype, limits);
+      if (communicator.rank() != 0) {
+        pass.follow();
+        inference.engine().settle();
+        return {};
+      }
+      BatchGenerator batch(pass, golden_.config, limits);
+      std::size_t ended = 0;
+      for (std::size_t i = 0; i < asked.size(); ++i) {
+        TextRequest request;
+        request.prompt = asked[i].prompt;
+        request.options.max_new_tokens = asked[i].new_tokens;
+        request.likelihoods = 0;
+        request.on_token = [&texts, i](const NewToken& made) {
+          texts[i].ids.push_back(made.token);
+          texts[i].likelihoods.push_back(made.log_probability);
+          return true;
+        };
+        request.on_end = [&ended](TextEnd why, const std::string& failure) {
+          EXPECT_EQ(why, TextEnd::length);
+          EXPECT_EQ(failure, "");
+          ++ended;
+        };
+        batch.add(std::move(request));
+      }
+      while (batch.step()) {
+      }
+      batch.finish();
+      inference.engine().settle();
+      EXPECT_EQ(ended, asked.size());
+      EXPECT_EQ(batch.scheduler().pool().free_pages(), limits.pages);
+    }
+    for (const Place place : kPlaces)
+      EXPECT_LE(static_cast<std::int64_t>(inference.session().peak(place).total),
+                inference.plan().memory.bytes[static_cast<std::size_t>(place)]);
+    return texts;
+  }
+
+  std::vector<Text> one_by_one(const std::vector<Asked>& asked) const {
+    std::vector<Text> texts;
+    const BatchLimits limits{.sequences = 1, .prefill_tokens = 1000, .page_rows = 64, .pages = 2};
+    for (const Asked& one : asked) texts.push_back(together(options(), {one}, limits)[0]);
+    return texts;
+  }
+
+  // Few pages of few rows: sequences wait, prompts are cut, and pages are scattered after a while.
+  static BatchLimits tight() { return {.sequences = 4, .prefill_tokens = 6, .page_rows = 4, .pages = 19}; }
+
+  const Golden golden_ = load_golden(GetParam());
+  const TestDirectory files_;
+};
+INSTANTIATE_TEST_SUITE_P(Models, Batched, ::testing::ValuesIn(golden_names()), golden_test_name);
+
+TEST_P(Batched, ASequenceAloneContinuesAsGenerateDoes) {
+  const Ids prompt = golden_.values.at("prompt").get<Ids>(), expected = golden_.values.at("greedy").get<Ids>();
+  const auto texts = one_by_one({{prompt, static_cast<std::int64_t>(expected.size())}});
+  EXPECT_EQ(texts[0].ids, expected);
+  InferenceOptions alone_options = options();
+  std::vector<float> logits;
+  Inference inference(alone_options, alone(), [&](ModelEngine& engine, LanguageModel& model) {
+    logits = prompt_logits(engine, model, prompt);
+  });
+  logits = prompt_logits(inference.engine(), inference.model(), prompt);
+  const auto vocab = static_cast<std::size_t>(golden_.config.vocab);
+  EXPECT_EQ(texts[0].likelihoods[0], log_probability(std::span(logits).last(vocab), expected[0]));
+}
+
+TEST_P(Batched, CompanyChangesNothingWhereverTheWeightsLive) {
+  const std::vector<Asked> asked = unequal();
+  const auto expected = one_by_one(asked);
+  std::vector<InferenceOptions> places(4, options());
+  places[1].params.host = 1;
+  places[2].params.nvme = 1;
+  places[3].params = {0.4, 0.3};
+  places[3].prefetch_bytes = 1 << 14;
+  for (const InferenceOptions& place : places) {
+    EXPECT_EQ(together(place, asked, tight()), expected) << placement_flags(place);
+    EXPECT_EQ(together(place, asked, {.sequences = 16, .prefill_tokens = 512, .page_rows = 32, .pages = 16}), expected)
+        << placement_flags(place);
+  }
+}
+
+TEST_P(Batched, TheRanksFollowTheFirst) {
+  const std::vector<Asked> asked = unequal();
+  const auto expected = one_by_one(asked);
+  for (const int ranks : {2, 3}) {
+    ThreadsWorld world(ranks);
+    run(world, [&](Communicator& communicator) {
+      InferenceOptions sharded = options();
+      sharded.threads = 1;
+      sharded.params.host = ranks == 3 ? 1 : 0;
+      const auto texts = together(sharded, asked, tight(), communicator);
+      EXPECT_EQ(texts, communicator.rank() == 0 ? expected : std::vector<Text>());
+    });
+  }
+}
+
+// A GPU has just as much memory as the plan says: passes of all sizes, in any order, must not need more.
+TEST_P(Batched, ThePlanHoldsWhateverComes) {
+  for (const BatchLimits& limits :
+       {tight(), BatchLimits{.sequences = 12, .prefill_tokens = 40, .page_rows = 8, .pages = 40}})
+    for (const double below : {0.0, 0.6}) {
+      InferenceOptions exact = options();
+      exact.threads = 1;
+      exact.params.host = below;
+      exact.prefetch_bytes = 1 << 15;
+      const InferenceWork work = [&](ModelEngine& engine, LanguageModel& model) {
+        rehearse(engine, model, exact.dtype, limits);
+      };
+      exact.device_bytes = Inference(exact, alone(), work).plan().memory.bytes[0];
+      std::vector<Asked> asked;
+      std::uint64_t draws = 0;
+      const auto draw = [&](std::int64_t most) {
+        return 1 + static_cast<std::int64_t>(uniform(RngKey{11}, draws++) * static_cast<float>(most));
+      };
+      const std::int64_t longest = std::min(golden_.config.max_positions, limits.positions());
+      for (int i = 0; i < 120; ++i) {
+        const std::int64_t prompt = draw(draw(4) == 1 ? longest - 8 : 12);
+        asked.push_back({Ids(static_cast<std::size_t>(prompt), 3), draw(8)});
+      }
+      EXPECT_EQ(together(exact, asked, limits).size(), asked.size());
+    }
+}
+
+TEST(BatchGenerator, AskedForTooMuchSaysSoAndGoesOn) {
+  const Golden golden = load_golden("golden/llama-tiny");
+  const BatchLimits limits{.sequences = 2, .prefill_tokens = 8, .page_rows = 4, .pages = 3};
+  InferenceOptions options;
+  options.command = "serve";
+  options.model = golden.directory;
+  options.threads = 1;
+  options.device_bytes = options.host_bytes = 1 << 25;
+  Inference inference(options, alone(), [&](ModelEngine& engine, LanguageModel& model) {
+    rehearse(engine, model, options.dtype, limits);
+  });
+  BatchPass pass(inference.engine(), inference.model(), options.dtype, limits);
+  BatchGenerator batch(pass, golden.config, limits);
+  const auto ask = [&](const Ids& prompt, std::int64_t tokens) {
+    TextRequest request;
+    request.prompt = prompt;
+    request.options.max_new_tokens = tokens;
+    return request;
+  };
+  EXPECT_TRUE(names(error_text([&] { batch.add(ask({1, 2}, 20)); }), "12 positions"));
+  EXPECT_TRUE(names(error_text([&] { batch.add(ask({-1}, 2)); }), "vocabulary"));
+  EXPECT_FALSE(batch.step());
+  // One that wants no more after two tokens, and one that goes on.
+  TextRequest tired = ask({1, 2}, 6), patient = ask({3}, 6);
+  int tokens = 0, more = 0;
+  TextEnd how = TextEnd::length;
+  tired.on_token = [&](const NewToken&) { return ++tokens < 2; };
+  tired.on_end = [&](TextEnd why, const std::string&) { how = why; };
+  patient.on_token = [&](const NewToken& made) {
+    EXPECT_EQ(made.most_likely.size(), 0u);
+    return ++more > 0;
+  };
+  batch.add(std::move(tired));
+  batch.add(std::move(patient));
+  while (batch.step()) {
+  }
+  EXPECT_EQ(tokens, 2);
+  EXPECT_EQ(more, 6);
+  EXPECT_EQ(how, TextEnd::unwanted);
+  const std::uint64_t dropped = batch.add(ask({1, 2, 3}, 6));
+  batch.drop(dropped);
+  EXPECT_FALSE(batch.step());
+  EXPECT_EQ(batch.scheduler().pool().free_pages(), limits.pages);
+}
+
+TEST(Likelihoods, AreThoseOfASoftmax) {
+  const std::vector<float> logits{0, std::log(2.0f), 0, std::log(4.0f)};
+  EXPECT_NEAR(log_probability(logits, 1), std::log(0.25), 1e-6);
+  const auto likely = most_likely(logits, 3);
+  ASSERT_EQ(likely.size(), 3u);
+  EXPECT_EQ(likely[0].token, 3);
+  EXPECT_NEAR(likely[0].log_probability, std::log(0.5), 1e-6);
+  EXPECT_EQ(likely[1].token, 1);
+  EXPECT_EQ(likely[2].token, 0);
+  EXPECT_EQ(most_likely(logits, 9).size(), 4u);
+}
+
+}  // namespace
+}  // namespace zeepo

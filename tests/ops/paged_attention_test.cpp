@@ -1,0 +1,91 @@
+#include "zeepo/ops/paged_attention.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/errors.h"
+#include "tests/support/test_device.h"
+#include "zeepo/base/rng.h"
+
+namespace zeepo {
+namespace {
+
+constexpr HeadLayout kHeads{6, 2, 16};
+constexpr std::int64_t kPageRows = 4, kPages = 40;
+
+std::vector<float> drawn(std::uint64_t key, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  fill_normal(RngKey{key}, 0, values);
+  return values;
+}
+
+LayerPages make_pages() {
+  const Shape shape{kPages, kPageRows, kHeads.kv_heads * kHeads.head_dim};
+  return {Tensor::from<float>(drawn(99, shape.elements()), shape),
+          Tensor::from<float>(drawn(98, shape.elements()), shape)};
+}
+
+struct OneSequence {
+  std::vector<std::int32_t> pages;
+  std::vector<std::int64_t> chunks;
+};
+
+// Sequences go through passes chunk by chunk together; alone each goes through a cache of its own at once.
+TEST(PagedAttention, IsThatOfEachSequenceAloneToTheBit) {
+  const TestDevice device;
+  const std::vector<OneSequence> sequences{{{0, 1, 2, 3, 4}, {1, 7, 1, 9}},
+                                           {{9, 5, 30, 6}, {13, 1, 1, 1}},
+                                           {{10, 11, 20, 21, 22, 12, 13, 14, 15, 16}, {5, 20, 14, 1}},
+                                           {{39}, {1, 1, 1, 1}}};
+  for (const std::int64_t window : {0, 6}) {
+    const AttentionOptions options{.scale = 0.25f, .window = window};
+    const std::int64_t width = kHeads.width(), out_width = kHeads.heads * kHeads.head_dim;
+    std::vector<std::vector<float>> inputs, expected;
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      std::int64_t length = 0;
+      for (const std::int64_t chunk : sequences[i].chunks) length += chunk;
+      inputs.push_back(drawn(i, length * width));
+      expected.push_back(attention(Tensor::from<float>(inputs[i], {1, length, width}), kHeads, options).to_floats());
+    }
+    LayerPages pages = make_pages();
+    std::vector<std::int64_t> past(sequences.size(), 0);
+    for (std::size_t step = 0; step < 4; ++step) {
+      std::vector<float> together;
+      std::vector<PagedSequence> parts;
+      for (std::size_t i = 0; i < sequences.size(); ++i) {
+        const std::int64_t rows = sequences[i].chunks[step];
+        const auto begin = inputs[i].begin() + past[i] * width;
+        together.insert(together.end(), begin, begin + rows * width);
+        parts.push_back({past[i], rows, sequences[i].pages});
+      }
+      const std::int64_t rows = static_cast<std::int64_t>(together.size()) / width;
+      const auto got =
+          attention(Tensor::from<float>(together, {1, rows, width}), kHeads, options, pages, parts).to_floats();
+      std::int64_t row = 0;
+      for (std::size_t i = 0; i < sequences.size(); ++i) {
+        for (std::int64_t e = 0; e < parts[i].rows * out_width; ++e)
+          ASSERT_EQ(got[static_cast<std::size_t>(row * out_width + e)],
+                    expected[i][static_cast<std::size_t>(past[i] * out_width + e)])
+              << "sequence " << i << ", step " << step << ", window " << window;
+        row += parts[i].rows;
+        past[i] += parts[i].rows;
+      }
+    }
+  }
+}
+
+TEST(PagedAttention, WhatDoesNotFitIsRefused) {
+  const TestDevice device;
+  LayerPages pages = make_pages();
+  const Tensor qkv({1, 3, kHeads.width()});
+  const auto text = [&](const std::vector<PagedSequence>& parts) {
+    return error_text([&] { attention(qkv, kHeads, {.scale = 1}, pages, parts); });
+  };
+  const std::vector<std::int32_t> one{2}, outside{static_cast<std::int32_t>(kPages)};
+  EXPECT_TRUE(names(text({{2, 3, one}}), "3 positions after 2", "4"));
+  EXPECT_TRUE(names(text({{0, 3, outside}}), "page 40"));
+  EXPECT_TRUE(names(text({{0, 2, one}}), "2 rows"));
+  EXPECT_TRUE(names(text({{0, 0, one}, {0, 3, one}}), "0 positions"));
+}
+
+}  // namespace
+}  // namespace zeepo
