@@ -14,3 +14,12 @@ function(zeepo_common_headers name)
   target_link_libraries(${name} PRIVATE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
   target_precompile_headers(${name} PRIVATE ${ZEEPO_COMMON_HEADERS} ${ARGN})
 endfunction()
+
+# zeepo_use_headers(TARGET HEADERS): those that zeepo_common_headers has made. In these g++ 12 warns of what it does not warn of
+# in headers of the system: faults of its own in how it sees std::string.
+function(zeepo_use_headers target headers)
+  target_precompile_headers(${target} REUSE_FROM ${headers})
+  target_compile_options(${target} PRIVATE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>)
+endfunction()
