@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -29,7 +30,7 @@ LossComparison compare_losses(const std::vector<ComparedRun>& runs) {
   for (const auto& [step, losses] : by_step) {
     if (losses.size() != runs.size()) continue;
     ++comparison.common_steps;
-    const bool same = std::ranges::all_of(losses, [&](double loss) { return bits(loss) == bits(losses[0]); });
+    const bool same = std::ranges::adjacent_find(losses, std::ranges::not_equal_to{}, bits) == losses.end();
     if (!same && !comparison.first_difference) comparison.first_difference = step;
   }
   return comparison;
