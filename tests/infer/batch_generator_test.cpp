@@ -56,8 +56,9 @@ class Batched : public ::testing::TestWithParam<std::string> {
   }
 
   // On rank 0 the texts; on others nothing.
-  std::vector<Text> together(const InferenceOptions& options, const std::vector<Asked>& asked,
-                             const BatchLimits& limits, Communicator& communicator = alone()) const {
+  std::vector<Text> together(const InferenceOptions& options, const std::vector<Asked>& asked, BatchLimits limits,
+                             Communicator& communicator = alone()) const {
+    limits.kv = options.kv;
     Inference inference(options, communicator, [&](ModelEngine& engine, LanguageModel& model) {
       rehearse(engine, model, options.dtype, limits);
     });
@@ -133,16 +134,39 @@ TEST_P(Batched, ASequenceAloneContinuesAsGenerateDoes) {
 TEST_P(Batched, CompanyChangesNothingWhereverTheWeightsLive) {
   const std::vector<Asked> asked = unequal();
   const auto expected = one_by_one(asked);
-  std::vector<InferenceOptions> places(4, options());
+  std::vector<InferenceOptions> places(6, options());
   places[1].params.host = 1;
   places[2].params.nvme = 1;
   places[3].params = {0.4, 0.3};
   places[3].prefetch_bytes = 1 << 14;
+  places[4].kv = Place::host;
+  places[5].kv = Place::host;
+  places[5].params.host = 1;
   for (const InferenceOptions& place : places) {
     EXPECT_EQ(together(place, asked, tight()), expected) << placement_flags(place);
     EXPECT_EQ(together(place, asked, {.sequences = 16, .prefill_tokens = 512, .page_rows = 32, .pages = 16}), expected)
         << placement_flags(place);
   }
+}
+
+TEST_P(Batched, ACacheInHostMemoryLeavesTheDeviceToOthers) {
+  const BatchLimits limits{.sequences = 4, .prefill_tokens = 8, .page_rows = 16, .pages = 200};
+  const auto plan = [&](Place kv) {
+    InferenceOptions asked = options();
+    asked.kv = kv;
+    BatchLimits planned = limits;
+    planned.kv = kv;
+    return Inference(asked, alone(),
+                     [&](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, asked.dtype, planned); })
+        .plan()
+        .memory.bytes;
+  };
+  const PlaceBytes resident = plan(Place::device), offloaded = plan(Place::host);
+  const ModelConfig& config = golden_.config;
+  const auto pool = static_cast<std::int64_t>(sizeof(float)) * 2 * config.layers * limits.positions() *
+                    config.kv_heads * config.head_dim;
+  EXPECT_GE(offloaded[1], resident[1] + pool);
+  EXPECT_LT(offloaded[0], resident[0]);
 }
 
 TEST_P(Batched, TheRanksFollowTheFirst) {
@@ -168,9 +192,12 @@ TEST_P(Batched, ThePlanHoldsWhateverComes) {
       InferenceOptions exact = options();
       exact.threads = 1;
       exact.params.host = below;
+      if (below > 0) exact.kv = Place::host;
       exact.prefetch_bytes = 1 << 15;
+      BatchLimits planned = limits;
+      planned.kv = exact.kv;
       const InferenceWork work = [&](ModelEngine& engine, LanguageModel& model) {
-        rehearse(engine, model, exact.dtype, limits);
+        rehearse(engine, model, exact.dtype, planned);
       };
       exact.device_bytes = Inference(exact, alone(), work).plan().memory.bytes[0];
       std::vector<Asked> asked;
@@ -185,6 +212,26 @@ TEST_P(Batched, ThePlanHoldsWhateverComes) {
       }
       EXPECT_EQ(together(exact, asked, limits).size(), asked.size());
     }
+}
+
+TEST_P(Batched, OneTextThroughPagesIsThatOfGenerate) {
+  const Ids prompt = golden_.values.at("prompt").get<Ids>(), expected = golden_.values.at("greedy").get<Ids>();
+  InferenceOptions asked = options();
+  asked.kv = Place::host;
+  const GenerateOptions how{.max_new_tokens = static_cast<std::int64_t>(expected.size()), .sampling = {}, .stop = {}};
+  BatchLimits limits = limits_of_one(prompt.size(), how.max_new_tokens, 7);
+  limits.kv = asked.kv;
+  Inference inference(asked, alone(),
+                      [&](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, asked.dtype, limits); });
+  BatchPass pass(inference.engine(), inference.model(), asked.dtype, limits);
+  Ids told;
+  const Generation made =
+      generate_in_pages(pass, golden_.config, limits, prompt, how, [&](std::int32_t token) { told.push_back(token); });
+  EXPECT_EQ(made.ids, expected);
+  EXPECT_EQ(told, expected);
+  EXPECT_EQ(made.decode.size(), expected.size() - 1);
+  EXPECT_GT(made.last_pass().moved.carried.to_device, 0);
+  EXPECT_GT(made.last_pass().moved.carried.to_host, 0);
 }
 
 TEST(BatchGenerator, AskedForTooMuchSaysSoAndGoesOn) {

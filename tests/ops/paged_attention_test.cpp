@@ -5,6 +5,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/test_device.h"
 #include "zeepo/base/rng.h"
+#include "zeepo/memory/lower_tiers.h"
 
 namespace zeepo {
 namespace {
@@ -18,10 +19,8 @@ std::vector<float> drawn(std::uint64_t key, std::int64_t count) {
   return values;
 }
 
-LayerPages make_pages() {
-  const Shape shape{kPages, kPageRows, kHeads.kv_heads * kHeads.head_dim};
-  return {Tensor::from<float>(drawn(99, shape.elements()), shape),
-          Tensor::from<float>(drawn(98, shape.elements()), shape)};
+LayerPages make_pages(Place place = Place::device) {
+  return LayerPages({kPages, kPageRows, kHeads.kv_heads * kHeads.head_dim}, DType::f32, place);
 }
 
 struct OneSequence {
@@ -30,8 +29,10 @@ struct OneSequence {
 };
 
 // Sequences go through passes chunk by chunk together; alone each goes through a cache of its own at once.
-TEST(PagedAttention, IsThatOfEachSequenceAloneToTheBit) {
-  const TestDevice device;
+void expect_each_alone(Place place) {
+  TestDevice device;
+  LowerTiers lower({.host_bytes = 1 << 24, .nvme_paths = {}}, device.stream(), device.stream());
+  const DeviceScope scope(device.stream(), device.memory(), &lower);
   const std::vector<OneSequence> sequences{{{0, 1, 2, 3, 4}, {1, 7, 1, 9}},
                                            {{9, 5, 30, 6}, {13, 1, 1, 1}},
                                            {{10, 11, 20, 21, 22, 12, 13, 14, 15, 16}, {5, 20, 14, 1}},
@@ -46,7 +47,7 @@ TEST(PagedAttention, IsThatOfEachSequenceAloneToTheBit) {
       inputs.push_back(drawn(i, length * width));
       expected.push_back(attention(Tensor::from<float>(inputs[i], {1, length, width}), kHeads, options).to_floats());
     }
-    LayerPages pages = make_pages();
+    LayerPages pages = make_pages(place);
     std::vector<std::int64_t> past(sequences.size(), 0);
     for (std::size_t step = 0; step < 4; ++step) {
       std::vector<float> together;
@@ -71,6 +72,16 @@ TEST(PagedAttention, IsThatOfEachSequenceAloneToTheBit) {
       }
     }
   }
+}
+
+TEST(PagedAttention, IsThatOfEachSequenceAloneToTheBit) {
+  expect_each_alone(Place::device);
+  expect_each_alone(Place::host);
+}
+
+TEST(PagedAttention, PagesBelowTheDeviceNeedATierThere) {
+  const TestDevice device;
+  EXPECT_TRUE(names(error_text([] { make_pages(Place::host); }), "no host memory"));
 }
 
 TEST(PagedAttention, WhatDoesNotFitIsRefused) {

@@ -11,6 +11,7 @@
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/generate.h"
 #include "zeepo/cli/inference_options.h"
+#include "zeepo/infer/batch_generator.h"
 #include "zeepo/model/safetensors_writer.h"
 #include "zeepo/train/trace_file.h"
 #include "zeepo/zero/agreement.h"
@@ -104,15 +105,30 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   };
   std::optional<TraceFile> traced;
   if (!options.trace.empty()) where.timeline = &traced.emplace(options.trace, communicator).timeline();
+  BatchLimits limits = limits_of_one(prompt.size(), options.generate.max_new_tokens, options.prefill_chunk);
+  limits.kv = where.kv;
+  const bool pages = where.kv != Place::device;  // which a cache in one piece cannot do
   Inference inference(where, communicator, [&](ModelEngine& engine, LanguageModel& model) {
     (void)logits_of_prompt(engine, model);
-    (void)generate(engine, model, where.dtype, prompt, options.generate, [](std::int32_t) {});
+    if (pages)
+      rehearse(engine, model, where.dtype, limits);
+    else
+      (void)generate(engine, model, where.dtype, prompt, options.generate, [](std::int32_t) {});
   });
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));
   const auto logits = logits_of_prompt(inference.engine(), inference.model());
-  const Generation result = generate(inference.engine(), inference.model(), where.dtype, prompt, options.generate,
-                                     [&](std::int32_t token) { speech.token(token); });
+  const auto on_token = [&](std::int32_t token) { speech.token(token); };
+  Generation result;
+  if (pages) {
+    BatchPass pass(inference.engine(), inference.model(), where.dtype, limits);
+    if (speaks)
+      result = generate_in_pages(pass, config, limits, prompt, options.generate, on_token);
+    else
+      result.prefill = pass.follow();
+  } else {
+    result = generate(inference.engine(), inference.model(), where.dtype, prompt, options.generate, on_token);
+  }
   speech.finish();
   if (where.timeline) where.timeline->end_steps();
   inference.engine().settle();
@@ -187,7 +203,7 @@ void add_generate(CLI::App& program) {
       ->check(CLI::Range(std::int64_t{1}, kMostSequences));
   command
       ->add_option("--prefill-chunk", options->prefill_chunk,
-                   "Tokens of prompts of --batch-file in a pass; a longer prompt takes several")
+                   "Tokens of prompts in a pass, with --batch-file or --offload-kv; a longer prompt takes several")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, kLargestChunk));
   command->add_option("--trace", options->trace, "Write what each thread did in the last passes, for Perfetto");

@@ -73,10 +73,11 @@ class Results {
   std::vector<Outcome> outcomes;
 };
 
-std::vector<BatchLimits> limits_for(const std::vector<BatchPrompt>& prompts, const GenerateRequest& request) {
+std::vector<BatchLimits> limits_for(const std::vector<BatchPrompt>& prompts, const GenerateRequest& request, Place kv) {
   BatchLimits limits;
   limits.sequences = std::min(request.max_batch, static_cast<std::int64_t>(prompts.size()));
   limits.prefill_tokens = request.prefill_chunk;
+  limits.kv = kv;
   std::vector<std::int64_t> positions;
   for (const BatchPrompt& prompt : prompts) {
     const std::int64_t all = static_cast<std::int64_t>(prompt.ids.size()) + prompt.max_new_tokens;
@@ -137,7 +138,7 @@ void run_batch(const InferenceOptions& asked, const GenerateRequest& request, Co
   InferenceOptions where = asked;
   if (!request.trace.empty()) where.timeline = &traced.emplace(request.trace, communicator).timeline();
 
-  const std::vector<BatchLimits> all_limits = limits_for(prompts, request);
+  const std::vector<BatchLimits> all_limits = limits_for(prompts, request, where.kv);
   std::vector<InferenceWork> works;
   for (const BatchLimits& limits : all_limits)
     works.emplace_back(

@@ -28,6 +28,9 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
       .add_option("--offload-param", params_,
                   "Where weights live between uses: none, host, nvme, or shares of them as host=0.5,nvme=0.3 [none]")
       ->group(kMemory);
+  command.add_option("--offload-kv", kv_, "Where the KV cache lives: none, on the device, or host")
+      ->capture_default_str()
+      ->group(kMemory);
   command.add_option("--nvme-path", nvme_paths_, "Directories on fast disks, with commas between; used together")
       ->group(kMemory);
   command.add_option("--prefetch", prefetch_, "Weights on their way ahead of their use, at most; 0: none [256MiB]")
@@ -59,6 +62,7 @@ InferenceOptions InferenceArguments::options() const {
     options.nvme_bytes = budgets.nvme;
   }
   if (!params_.empty()) options.params = parse_shares(label("--offload-param"), params_);
+  options.kv = parse_choice<Place>(label("--offload-kv"), kv_, {{"none", Place::device}, {"host", Place::host}});
   if (!nvme_paths_.empty()) options.nvme_paths = parse_paths(label("--nvme-path"), nvme_paths_);
   if (!prefetch_.empty()) options.prefetch_bytes = parse_size_option(label("--prefetch"), prefetch_);
   options.cache = parse_choice<CachePolicy>(label("--cache-policy"), cache_,

@@ -21,7 +21,8 @@ class InferenceArguments {
  private:
   const CLI::App& command_;
   InferenceOptions plain_;  // those that need no reading
-  std::string dtype_, device_, memory_, params_, prefetch_, placement_ = "given", cache_ = "fixed", nvme_paths_, links_;
+  std::string dtype_, device_, memory_, params_, prefetch_, placement_ = "given", cache_ = "fixed", kv_ = "none",
+                                                            nvme_paths_, links_;
   double timeout_seconds_ = 0;
 };
 

@@ -35,10 +35,11 @@ std::string name_of_model(const std::filesystem::path& directory) {
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
 }
 
-std::vector<BatchLimits> limits_for(const Options& options, const ModelConfig& config) {
+std::vector<BatchLimits> limits_for(const Options& options, const ModelConfig& config, Place kv) {
   BatchLimits limits;
   limits.sequences = options.server.max_batch;
   limits.prefill_tokens = options.prefill_chunk;
+  limits.kv = kv;
   if (options.kv_tokens > 0) return limits_to_try(limits, options.kv_tokens, options.kv_tokens);
   const std::int64_t usual = std::min(config.max_positions, kUsualPositions);
   return limits_to_try(limits, usual * limits.sequences, std::min(config.max_positions, kLeastPositions));
@@ -101,7 +102,7 @@ void run(const InferenceOptions& where, const Options& options, Communicator& co
   const ModelConfig config = load_config(where.model);
   (void)tokenizer_of(where.model);  // what is wrong with it is said before the weights are read
   auto chat = ChatTemplate::load(where.model);
-  const std::vector<BatchLimits> all_limits = limits_for(options, config);
+  const std::vector<BatchLimits> all_limits = limits_for(options, config, where.kv);
   std::vector<InferenceWork> works;
   for (const BatchLimits& limits : all_limits)
     works.emplace_back(

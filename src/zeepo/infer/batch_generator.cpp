@@ -1,6 +1,7 @@
 #include "zeepo/infer/batch_generator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -108,5 +109,48 @@ void BatchGenerator::finish() {
 }
 
 void BatchGenerator::idle() { (void)pass_.lead({}); }
+
+BatchLimits limits_of_one(std::size_t prompt_tokens, std::int64_t new_tokens, std::int64_t prefill_tokens) {
+  BatchLimits limits;
+  limits.sequences = 1;
+  limits.prefill_tokens = prefill_tokens;
+  limits.pages = std::max<std::int64_t>(1, limits.pages_for(static_cast<std::int64_t>(prompt_tokens) + new_tokens));
+  return limits;
+}
+
+Generation generate_in_pages(BatchPass& pass, const ModelConfig& config, const BatchLimits& limits,
+                             std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                             const std::function<void(std::int32_t)>& on_token) {
+  Generation result;
+  TextRequest request;
+  request.prompt.assign(prompt.begin(), prompt.end());
+  request.options = options;
+  std::chrono::steady_clock::time_point first, last;
+  request.on_token = [&](const NewToken& made) {
+    last = std::chrono::steady_clock::now();
+    if (made.number == 0) first = last;
+    result.ids.push_back(made.token);
+    on_token(made.token);
+    return true;
+  };
+  std::string fault;
+  request.on_end = [&](TextEnd, const std::string& failure) { fault = failure; };
+  BatchGenerator batch(pass, config, limits);
+  batch.add(std::move(request));
+  while (batch.step()) {
+    const PassReport& report = batch.last_pass();
+    if (result.ids.size() > 1) {
+      result.decode.push_back(report);
+      continue;
+    }
+    const double before = result.prefill.seconds;  // of the prompt's earlier chunks
+    result.prefill = report;
+    result.prefill.seconds += before;
+  }
+  batch.finish();
+  if (!fault.empty()) throw Error("{}", fault);
+  result.seconds_decode = std::chrono::duration<double>(last - first).count();
+  return result;
+}
 
 }  // namespace zeepo

@@ -92,4 +92,11 @@ class BatchGenerator {
   std::int64_t last_tokens_ = 0, last_new_tokens_ = 0;
 };
 
+// One text through a batch of its own, on rank 0: what generate() does, with all that pages can do.
+Generation generate_in_pages(BatchPass& pass, const ModelConfig& config, const BatchLimits& limits,
+                             std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                             const std::function<void(std::int32_t)>& on_token);
+// Pages for one text, read in chunks.
+BatchLimits limits_of_one(std::size_t prompt_tokens, std::int64_t new_tokens, std::int64_t prefill_tokens);
+
 }  // namespace zeepo

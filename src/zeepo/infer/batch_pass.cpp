@@ -33,7 +33,7 @@ BatchStep largest_step(const ModelConfig& config, const BatchLimits& limits, std
 }  // namespace
 
 BatchPass::BatchPass(ModelEngine& engine, LanguageModel& model, DType dtype, const BatchLimits& limits)
-    : engine_(engine), model_(model), pages_(model.config(), limits.pages, limits.page_rows, dtype) {}
+    : engine_(engine), model_(model), pages_(model.config(), limits.pages, limits.page_rows, dtype, limits.kv) {}
 
 BatchPass::Result BatchPass::lead(const BatchStep& step) {
   const Began began = begin();

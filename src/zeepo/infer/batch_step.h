@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "zeepo/memory/tier.h"
+
 namespace zeepo {
 
 // What a batch may use at a time.
@@ -13,6 +15,7 @@ struct BatchLimits {
   std::int64_t prefill_tokens = 512;  // of prompts in a pass; longer prompts take several
   std::int64_t page_rows = 32;        // positions of a page of the KV cache
   std::int64_t pages = 0;
+  Place kv = Place::device;  // where the pages live: there, or in host memory
 
   std::int64_t positions() const { return pages * page_rows; }
   std::int64_t pages_for(std::int64_t positions) const { return (positions + page_rows - 1) / page_rows; }

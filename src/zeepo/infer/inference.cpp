@@ -185,6 +185,7 @@ void check(const InferenceOptions& options) {
 std::string placement_flags(const InferenceOptions& options) {
   std::string flags = fmt::format("--offload-param {}", text_of(options.params));
   if (options.cache == CachePolicy::lru) flags += " --cache-policy lru";
+  if (options.kv == Place::host) flags += " --offload-kv host";
   return flags + fmt::format(" --prefetch {}", options.prefetch_bytes);
 }
 

@@ -26,7 +26,8 @@ struct InferenceOptions {
   DType dtype = DType::f32;
   bool batch_invariant = false;  // see device/devices.h
   int threads = 0;
-  Shares params = {};  // below the device
+  Shares params = {};        // below the device
+  Place kv = Place::device;  // the KV cache, there or in host memory
   CachePolicy cache = CachePolicy::fixed;
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   std::int64_t blocks_per_unit = 1;

@@ -58,10 +58,9 @@ KvCache::KvCache(const ModelConfig& config, std::int64_t batch, std::int64_t cap
     layers.push_back({Tensor(shape, dtype, Kind::activations), Tensor(shape, dtype, Kind::activations)});
 }
 
-KvPages::KvPages(const ModelConfig& config, std::int64_t pages, std::int64_t page_rows, DType dtype) {
+KvPages::KvPages(const ModelConfig& config, std::int64_t pages, std::int64_t page_rows, DType dtype, Place place) {
   const Shape shape{pages, page_rows, config.kv_heads * config.head_dim};
-  for (std::int64_t i = 0; i < config.layers; ++i)
-    layers.push_back({Tensor(shape, dtype, Kind::activations), Tensor(shape, dtype, Kind::activations)});
+  for (std::int64_t i = 0; i < config.layers; ++i) layers.emplace_back(shape, dtype, place);
 }
 
 std::vector<std::int32_t> Past::positions(std::int64_t time) const {

@@ -25,7 +25,8 @@ struct KvCache {
 struct KvPages {
   std::vector<LayerPages> layers;
 
-  KvPages(const ModelConfig& config, std::int64_t pages, std::int64_t page_rows, DType dtype);
+  KvPages(const ModelConfig& config, std::int64_t pages, std::int64_t page_rows, DType dtype,
+          Place place = Place::device);
 };
 
 // What came before the tokens of a pass, and where they join it: nothing, a cache, or the pages of its sequences.

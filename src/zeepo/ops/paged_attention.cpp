@@ -1,9 +1,13 @@
 #include "zeepo/ops/paged_attention.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "zeepo/base/error.h"
 #include "zeepo/kernels/copy_heads.h"
+#include "zeepo/memory/lower_tiers.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -51,9 +55,9 @@ bool in_one_stretch(std::span<const std::int32_t> pages, std::int64_t page_rows,
 
 void check_sequences(const Tensor& qkv, const HeadLayout& layout, const LayerPages& layer,
                      std::span<const PagedSequence> sequences) {
-  const Shape& pool = layer.keys.shape();
+  const Shape& pool = layer.shape;
   if (qkv.shape().rank() != 3 || qkv.shape()[0] != 1 || qkv.shape()[2] != layout.width() || pool.rank() != 3 ||
-      pool[2] != layout.kv_heads * layout.head_dim || layer.values.shape() != pool)
+      pool[2] != layout.kv_heads * layout.head_dim || layer.dtype != qkv.dtype())
     throw Error("attention: qkv {} does not fit pages {}", qkv.shape().str(), pool.str());
   std::int64_t rows = 0;
   for (const PagedSequence& sequence : sequences) {
@@ -68,53 +72,161 @@ void check_sequences(const Tensor& qkv, const HeadLayout& layout, const LayerPag
   if (rows != qkv.shape()[1]) throw Error("attention: the sequences have {} rows, qkv {}", rows, qkv.shape().str());
 }
 
+// The heads of a pass, and where its rows stand.
+struct Rows {
+  Rows(const Tensor& qkv, const Tensor& y, const HeadLayout& heads)
+      : layout(heads),
+        q(heads_of(qkv.view(), 0, heads.heads, heads.head_dim)),
+        k(heads_of(qkv.view(), heads.heads * heads.head_dim, heads.kv_heads, heads.head_dim)),
+        v(heads_of(qkv.view(), (heads.heads + heads.kv_heads) * heads.head_dim, heads.kv_heads, heads.head_dim)),
+        out(heads_of(y.view(), 0, heads.heads, heads.head_dim)) {}
+  HeadLayout layout;
+  Heads q, k, v, out;
+};
+
+// Keys and values of one sequence, brought together: all of them, or room for all of them.
+struct Together {
+  Together(const PagedSequence& sequence, const HeadLayout& layout, DType dtype)
+      : keys({sequence.past + sequence.rows, layout.kv_heads * layout.head_dim}, dtype), values(keys.shape(), dtype) {}
+  Tensor keys, values;
+};
+
+void in_place(const Rows& rows, std::int64_t first, const PagedSequence& sequence, const LayerPages& layer,
+              const AttentionOptions& options) {
+  const std::int64_t page_rows = layer.shape[1], length = sequence.past + sequence.rows;
+  const HeadLayout& layout = rows.layout;
+  const bool scattered = !in_one_stretch(sequence.pages, page_rows, length);
+  std::optional<Together> copied;
+  if (scattered) copied.emplace(sequence, layout, layer.dtype);
+  launch([&](auto& s) {
+    for_stretches(sequence.pages, page_rows, sequence.past, length,
+                  [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
+                    const std::int64_t from = first + position - sequence.past;
+                    copy_heads(s, part_of(rows.k, from, count), rows_of(layer.keys, in_pool, count, layout));
+                    copy_heads(s, part_of(rows.v, from, count), rows_of(layer.values, in_pool, count, layout));
+                  });
+    const std::int64_t begin = scattered ? 0 : sequence.pages[0] * page_rows;
+    if (scattered)
+      for_stretches(
+          sequence.pages, page_rows, 0, length, [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
+            copy_heads(s, rows_of(layer.keys, in_pool, count, layout), rows_of(copied->keys, position, count, layout));
+            copy_heads(s, rows_of(layer.values, in_pool, count, layout),
+                       rows_of(copied->values, position, count, layout));
+          });
+    attention(s, part_of(rows.q, first, sequence.rows),
+              rows_of(scattered ? copied->keys : layer.keys, begin, length, layout),
+              rows_of(scattered ? copied->values : layer.values, begin, length, layout),
+              part_of(rows.out, first, sequence.rows), View{}, options);
+  });
+}
+
+// A sequence whose pages are in host memory, on its way.
+class Fetched {
+ public:
+  Fetched(const PagedSequence& sequence, const LayerPages& layer, const HeadLayout& layout)
+      : sequence_(sequence), layer_(layer), layout_(layout), here_(sequence, layout, layer.dtype) {
+    for_all(0, sequence.past,
+            [&](const Block& block, std::size_t in_block, const Tensor& to, std::size_t in_tensor, std::size_t bytes) {
+              return lower().upload_out_of_band(block.data() + in_block, bytes_of(to) + in_tensor, bytes, kAbout, {});
+            });
+  }
+  // Waits for the past; the new positions join it here, and in host memory.
+  void attend(const Rows& rows, std::int64_t first, const AttentionOptions& options) {
+    wait();
+    const std::int64_t past = sequence_.past, count = sequence_.rows, length = past + count;
+    launch([&](auto& s) {
+      copy_heads(s, part_of(rows.k, first, count), rows_of(here_.keys, past, count, layout_));
+      copy_heads(s, part_of(rows.v, first, count), rows_of(here_.values, past, count, layout_));
+      attention(s, part_of(rows.q, first, count), rows_of(here_.keys, 0, length, layout_),
+                rows_of(here_.values, 0, length, layout_), part_of(rows.out, first, count), View{}, options);
+    });
+    for_all(
+        past, length,
+        [&](const Block& block, std::size_t in_block, const Tensor& from, std::size_t in_tensor, std::size_t bytes) {
+          return lower().download_out_of_band(bytes_of(from) + in_tensor, block.data() + in_block, bytes, kAbout, {});
+        });
+  }
+  void wait() {
+    for (WaitingCompletion& one : moving_) lower().wait(one.handle(), Place::host);
+    moving_.clear();
+  }
+
+ private:
+  static constexpr About kAbout{"KV cache", ""};
+  static LowerTiers& lower() { return *Device::current().lower; }
+  static std::byte* bytes_of(const Tensor& x) { return static_cast<std::byte*>(x.view().data); }
+
+  // Starts copy(block, offset, tensor, offset, bytes) for each stretch of [begin, end).
+  template <class Copy>
+  void for_all(std::int64_t begin, std::int64_t end, Copy&& copy) {
+    if (Device::current().compute.dry()) return;
+    const std::size_t row_bytes = static_cast<std::size_t>(layer_.shape[2]) * size_of(layer_.dtype);
+    for_stretches(sequence_.pages, layer_.shape[1], begin, end,
+                  [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
+                    const auto at = static_cast<std::size_t>(in_pool) * row_bytes,
+                               to = static_cast<std::size_t>(position) * row_bytes,
+                               bytes = static_cast<std::size_t>(count) * row_bytes;
+                    moving_.emplace_back(copy(*layer_.host_keys, at, here_.keys, to, bytes));
+                    moving_.emplace_back(copy(*layer_.host_values, at, here_.values, to, bytes));
+                  });
+  }
+
+  const PagedSequence& sequence_;
+  const LayerPages& layer_;
+  const HeadLayout& layout_;
+  Together here_;
+  std::vector<WaitingCompletion> moving_;  // last: memory is not given back under a running copy
+};
+
+// Three sequences at a time: one arrives, one is used, one leaves.
+void through_host(const Rows& rows, std::span<const PagedSequence> sequences, const LayerPages& layer,
+                  const AttentionOptions& options) {
+  const auto fetch = [&](std::size_t i) {
+    return i < sequences.size() ? std::make_unique<Fetched>(sequences[i], layer, rows.layout) : nullptr;
+  };
+  std::unique_ptr<Fetched> leaving, next = fetch(0);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    std::unique_ptr<Fetched> now = std::move(next);
+    if (leaving) leaving->wait();
+    leaving.reset();
+    next = fetch(i + 1);
+    now->attend(rows, first, options);
+    first += sequences[i].rows;
+    leaving = std::move(now);
+  }
+  if (leaving) leaving->wait();
+}
+
 }  // namespace
+
+LayerPages::LayerPages(Shape pool, DType type, Place place) : shape(pool), dtype(type) {
+  if (place == Place::device) {
+    keys = Tensor(shape, dtype, Kind::activations);
+    values = Tensor(shape, dtype, Kind::activations);
+    return;
+  }
+  LowerTiers* const lower = Device::current().lower;
+  if (lower == nullptr || place != Place::host) throw Error("KV cache: there is no host memory to offload to");
+  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+  host_keys = std::make_shared<const Block>(lower->host().allocate(bytes, Kind::activations));
+  host_values = std::make_shared<const Block>(lower->host().allocate(bytes, Kind::activations));
+}
 
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerPages& layer,
                  std::span<const PagedSequence> sequences) {
   check_sequences(qkv, layout, layer, sequences);
   options.dropout = 0;  // pages are for generation
-  const std::int64_t page_rows = layer.keys.shape()[1], query_width = layout.heads * layout.head_dim,
-                     key_width = layout.kv_heads * layout.head_dim;
-  const Heads queries = heads_of(qkv.view(), 0, layout.heads, layout.head_dim),
-              keys = heads_of(qkv.view(), query_width, layout.kv_heads, layout.head_dim),
-              values = heads_of(qkv.view(), query_width + key_width, layout.kv_heads, layout.head_dim);
-  Tensor y({1, qkv.shape()[1], query_width}, qkv.dtype());
-  const Heads out = heads_of(y.view(), 0, layout.heads, layout.head_dim);
-  std::int64_t row = 0;
+  Tensor y({1, qkv.shape()[1], layout.heads * layout.head_dim}, qkv.dtype());
+  const Rows rows(qkv, y, layout);
+  if (layer.host_keys) {
+    through_host(rows, sequences, layer, options);
+    return y;
+  }
+  std::int64_t first = 0;
   for (const PagedSequence& sequence : sequences) {
-    const std::int64_t length = sequence.past + sequence.rows, first = row;
-    const bool together = in_one_stretch(sequence.pages, page_rows, length);
-    Tensor all_keys, all_values;  // of scattered pages
-    if (!together) {
-      all_keys = Tensor({length, key_width}, qkv.dtype());
-      all_values = Tensor({length, key_width}, qkv.dtype());
-    }
-    launch([&](auto& s) {
-      for_stretches(sequence.pages, page_rows, sequence.past, length,
-                    [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
-                      const std::int64_t from = first + position - sequence.past;
-                      copy_heads(s, part_of(keys, from, count), rows_of(layer.keys, in_pool, count, layout));
-                      copy_heads(s, part_of(values, from, count), rows_of(layer.values, in_pool, count, layout));
-                    });
-      Heads k, v;
-      if (together) {
-        const std::int64_t begin = sequence.pages[0] * page_rows;
-        k = rows_of(layer.keys, begin, length, layout);
-        v = rows_of(layer.values, begin, length, layout);
-      } else {
-        for_stretches(
-            sequence.pages, page_rows, 0, length, [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
-              copy_heads(s, rows_of(layer.keys, in_pool, count, layout), rows_of(all_keys, position, count, layout));
-              copy_heads(s, rows_of(layer.values, in_pool, count, layout),
-                         rows_of(all_values, position, count, layout));
-            });
-        k = rows_of(all_keys, 0, length, layout);
-        v = rows_of(all_values, 0, length, layout);
-      }
-      attention(s, part_of(queries, first, sequence.rows), k, v, part_of(out, first, sequence.rows), View{}, options);
-    });
-    row += sequence.rows;
+    in_place(rows, first, sequence, layer, options);
+    first += sequence.rows;
   }
   return y;
 }

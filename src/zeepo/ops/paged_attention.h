@@ -5,6 +5,7 @@
 // bit.
 #pragma once
 
+#include <memory>
 #include <span>
 
 #include "zeepo/ops/attention.h"
@@ -13,7 +14,13 @@ namespace zeepo {
 
 // Keys and values of one layer, of all sequences.   keys, values: (pages, page_rows, kv_heads·head_dim)
 struct LayerPages {
-  Tensor keys, values;
+  // On the device, or in the current Device's host memory, where each layer fetches what it needs.
+  LayerPages(Shape shape, DType dtype, Place place);
+
+  Shape shape;
+  DType dtype;
+  Tensor keys, values;                                  // on the device
+  std::shared_ptr<const Block> host_keys, host_values;  // in host memory
 };
 
 // A sequence in a pass. Position p is row p % page_rows of page pages[p / page_rows].
@@ -24,7 +31,8 @@ struct PagedSequence {
 };
 
 // qkv: (1, all sequences' rows, width). The new positions join the pages. Pages that follow each other are read in
-// place; of a sequence with scattered pages keys and values are first copied together.
+// place; of a sequence with scattered pages, or pages in host memory, keys and values are first brought together, those
+// of the next sequence while this one's are used.
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerPages& layer,
                  std::span<const PagedSequence> sequences);
 
