@@ -19,6 +19,9 @@ RUNS = {"exact": (), "int8 weights": ("--gather-dtype", "int8"), "int4 gradients
         "copy in the node": ("--node-copy",), "all three": wire.ALL}
 
 
+AHEAD = ("--prefetch", "3MiB")  # a block of the model
+
+
 def seconds_of(run):
     return statistics.median(step["seconds"] for step in run.steps[2:])
 
@@ -32,7 +35,7 @@ def main():
     steps = sys.argv[1] if len(sys.argv) > 1 else "8"
     with harness.Hosts(2) as hosts:
         model = wire.make_model(hosts.directory)
-        free = wire.Run(hosts, model, steps)
+        free = wire.Run(hosts, model, steps, *AHEAD)
         rate = bytes_of_a_host(free) / seconds_of(free) / 4
         print(f"{free.plan['params']} parameters in bf16, stage 3; exact, no limit: {seconds_of(free):.3f} s a step, "
               f"{bytes_of_a_host(free) / 1e6:.1f} MB from each host; limit {rate / 1e6:.2f} MB/s", flush=True)
@@ -40,7 +43,7 @@ def main():
             hosts.limit(name, f"{rate * 8 / 1000:.0f}kbit")
         exact = None
         for name, options in RUNS.items():
-            run = wire.Run(hosts, model, steps, *options)
+            run = wire.Run(hosts, model, steps, *options, *AHEAD)
             seconds, least = seconds_of(run), bytes_of_a_host(run) / rate
             exact = exact or seconds
             print(f"{name:18} {bytes_of_a_host(run) / 1e6:7.2f} MB from each host  {seconds:7.3f} s a step  {exact / seconds:5.2f} times "

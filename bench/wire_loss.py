@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-RUNS = {"exact": (), "int8 weights": ("--gather-dtype", "int8"), "int8 gradients": ("--reduce-dtype", "int8"),
+RUNS = {"exact": (), "int8 weights": ("--gather-dtype", "int8"),
         "int4 gradients": ("--reduce-dtype", "int4"), "int4, feedback": ("--reduce-dtype", "int4", "--reduce-feedback"),
         "all three": ("--gather-dtype", "int8", "--reduce-dtype", "int4", "--node-copy")}
 DEMO = Path(__file__).resolve().parent.parent / "examples" / "demo"
