@@ -314,7 +314,20 @@ TEST(OptionTable, PiecesOfAnotherSizeAreFoundBeforeAnyCollective) {
     return texts[0];
   };
   EXPECT_TRUE(names(differ([](TrainOptions& o) { o.piece_elements = 131072; }), "zero_optimization.sub_group_size"));
-  EXPECT_TRUE(names(differ([](TrainOptions& o) { o.host_bytes = 16 << 20; }), "--memory host="));
+}
+
+// Buffers are sized for the least of all ranks' budgets.
+TEST(OptionTable, BudgetsOfRanksMayDiffer) {
+  ThreadsWorld world(2);
+  testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(run(world, [](Communicator& communicator) {
+    TrainOptions options = tiny_run();
+    options.stage = 1;
+    options.placement.optimizer = {.host = 1};
+    if (communicator.rank() == 1) options.host_bytes = 16 << 20;
+    Trainer(options, communicator).run();
+  }));
+  testing::internal::GetCapturedStderr();
 }
 
 // What the table calls execution changes no bit of the losses, the norms and the weights.
