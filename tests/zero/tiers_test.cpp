@@ -152,14 +152,15 @@ TEST_F(Tiers, AnOverflowIsSkippedBelowTheDeviceToo) {
 }
 
 TEST_F(Tiers, SgdStepsBelowTheDevice) {
-  ShardedRun run = base(1, DType::bf16, 1);
-  for (const auto& optimizer : {kPlainSgd, kMomentumSgd}) {
-    run.options.optimizer = optimizer;
-    const auto reference = train_ranks<Wide>(run);
-    for (const Place place : {Place::host, Place::nvme})
-      expect_same_bits(train_ranks<Wide>(placed(run, {{}, Shares::all_in(place), Place::device})), reference,
-                       std::string(name_of(place)));
-  }
+  for (const DType dtype : {DType::bf16, DType::f32})  // plain, in fp32: there is no state
+    for (const auto& optimizer : {kPlainSgd, kMomentumSgd}) {
+      ShardedRun run = base(1, dtype, 1);
+      run.options.optimizer = optimizer;
+      const auto reference = train_ranks<Wide>(run);
+      for (const Place place : {Place::host, Place::nvme})
+        expect_same_bits(train_ranks<Wide>(placed(run, {{}, Shares::all_in(place), Place::device})), reference,
+                         std::string(name_of(place)));
+    }
 }
 
 const OptimizerOptions kNarrow[] = {{.moments = MomentType::bf16, .seed = 3},

@@ -17,11 +17,11 @@ void to_device(const View& from, const View& to) {
   Device::current().compute.synchronize();
 }
 
-// On all of the host's cores.
-void clear(Stream& host, std::byte* memory, std::size_t bytes) {
-  const auto words = static_cast<std::int64_t>(bytes / sizeof(float));
+// Whole pages, on all of the host's cores. There are none for the state of an optimizer that keeps nothing.
+void clear(Stream& host, std::byte* memory, std::size_t page_bytes) {
+  if (page_bytes == 0) return;
+  const auto words = static_cast<std::int64_t>(page_bytes / sizeof(float));
   dispatch(host, [&](auto& s) { fill(s, View{memory, DType::f32, {words}}, 0.0f); });
-  std::memset(memory + bytes / sizeof(float) * sizeof(float), 0, bytes % sizeof(float));
   host.synchronize();
 }
 
