@@ -28,7 +28,9 @@ if(ZEEPO_SANITIZE)
   add_compile_options(
     "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ZEEPO_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
   add_link_options(-fsanitize=${ZEEPO_SANITIZE})
+  # What is freed is kept for a while, to find who still uses it: little of it, since tests compare memory with budgets.
   set(ZEEPO_TEST_ENVIRONMENT
+      "ASAN_OPTIONS=quarantine_size_mb=32"
       "UBSAN_OPTIONS=print_stacktrace=1"
       "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
   # clang takes half a minute a file to check the stack slots and pointer sums of code in vectors; their memory accesses
