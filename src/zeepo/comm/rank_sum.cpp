@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "zeepo/base/error.h"
+#include "zeepo/comm/float_types.h"
 
 namespace zeepo {
 namespace {
@@ -38,16 +39,6 @@ void sum_range(std::span<const ConstView> parts, View sum, const SumInto& how, s
   }
 }
 
-template <class F>
-void with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32: return f(float{});
-    case DType::bf16: return f(bf16{});
-    case DType::f16: return f(f16{});
-    default: throw Error("a sum over ranks of {}: must be fp32, bf16 or fp16", name_of(dtype));
-  }
-}
-
 template <class V>
 V slice(V x, int part, int parts) {
   const std::int64_t n = x.elements() / parts;
@@ -58,8 +49,8 @@ V slice(V x, int part, int parts) {
 }  // namespace
 
 void sum_in_rank_order(CpuStream& stream, std::span<const ConstView> parts, View sum, const SumInto& how) {
-  with_type(parts[0].dtype, [&]<class In>(In) {
-    with_type(sum.dtype, [&]<class Out>(Out) {
+  with_float_type(parts[0].dtype, "a sum over ranks", [&]<class In>(In) {
+    with_float_type(sum.dtype, "a sum over ranks", [&]<class Out>(Out) {
       stream.pool().for_range(sum.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
         sum_range<In, Out>(parts, sum, how, begin, end);
       });

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "zeepo/base/error.h"
+#include "zeepo/comm/float_types.h"
 
 namespace zeepo {
 namespace {
@@ -52,16 +53,6 @@ void store_values(const float* from, std::int64_t n, T* to) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = from_float<T>(from[i]);
 }
 
-template <class F>
-void with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32: return f(float{});
-    case DType::bf16: return f(bf16{});
-    case DType::f16: return f(f16{});
-    default: throw Error("a message of {}: must be of fp32, bf16 or fp16", name_of(dtype));
-  }
-}
-
 // To the nearest whole number, ties to even: for less than 2^22.
 float rounded(float x) {
   constexpr float kShift = 12582912.0f;
@@ -86,13 +77,13 @@ std::size_t message_bytes(WireType type, DType dtype, std::int64_t elements) {
 
 void load_block(ConstView values, std::int64_t at, float* block) {
   const std::int64_t n = std::min(kWireBlock, values.elements() - at);
-  with_type(values.dtype, [&]<class T>(T) { load_values(values.as<T>() + at, n, block); });
+  with_float_type(values.dtype, "a message", [&]<class T>(T) { load_values(values.as<T>() + at, n, block); });
   std::fill(block + n, block + kWireBlock, 0.0f);
 }
 
 void store_block(const float* block, View values, std::int64_t at) {
   const std::int64_t n = std::min(kWireBlock, values.elements() - at);
-  with_type(values.dtype, [&]<class T>(T) { store_values(block, n, values.as<T>() + at); });
+  with_float_type(values.dtype, "a message", [&]<class T>(T) { store_values(block, n, values.as<T>() + at); });
 }
 
 std::uint16_t encode_block(WireType type, const float* values, std::uint8_t* codes) {
