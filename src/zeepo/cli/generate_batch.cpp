@@ -139,11 +139,7 @@ void run_batch(const InferenceOptions& asked, const GenerateRequest& request, Co
   if (!request.trace.empty()) where.timeline = &traced.emplace(request.trace, communicator).timeline();
 
   const std::vector<BatchLimits> all_limits = limits_for(prompts, request, where.kv);
-  std::vector<InferenceWork> works;
-  for (const BatchLimits& limits : all_limits)
-    works.emplace_back(
-        [&](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, where.dtype, limits); });
-  Inference inference(where, communicator, works);
+  Inference inference(where, communicator, rehearsals(where.dtype, all_limits));
   const BatchLimits& limits = all_limits[inference.planned()];
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));

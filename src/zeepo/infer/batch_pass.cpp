@@ -122,4 +122,12 @@ void rehearse(ModelEngine& engine, LanguageModel& model, DType dtype, const Batc
   for (const auto& [sequences, rows] : sizes) (void)pass.lead(largest_step(model.config(), limits, sequences, rows));
 }
 
+std::vector<InferenceWork> rehearsals(DType dtype, const std::vector<BatchLimits>& limits) {
+  std::vector<InferenceWork> works;
+  for (const BatchLimits& tried : limits)
+    works.emplace_back(
+        [dtype, tried](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, dtype, tried); });
+  return works;
+}
+
 }  // namespace zeepo
