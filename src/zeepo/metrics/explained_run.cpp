@@ -27,12 +27,6 @@ struct Explanation {
   std::vector<std::string> advice;
 };
 
-const Event& object_in(const Event& event, const char* key) {
-  static const Event none = Event::object();
-  const auto found = event.find(key);
-  return found != event.end() && found->is_object() ? *found : none;
-}
-
 double free_share(const RunDigest& run, const char* tier) {
   const double budget = number_in(object_in(run.plan(), tier), "budget_bytes");
   const double held = number_in(object_in(run.plan(), tier), "arena_bytes");

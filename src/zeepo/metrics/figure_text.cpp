@@ -12,6 +12,12 @@ constexpr std::size_t kMostTextBytes = 500;
 
 }  // namespace
 
+const Event& object_in(const Event& event, const char* key) {
+  static const Event none = Event::object();
+  const auto found = event.find(key);
+  return found != event.end() && found->is_object() ? *found : none;
+}
+
 double number_in(const Event& event, const char* key) {
   const auto found = event.find(key);
   return found != event.end() && found->is_number() ? found->get<double>() : NAN;

@@ -7,6 +7,8 @@
 
 namespace zeepo {
 
+// An empty one where there is none.
+const Event& object_in(const Event& event, const char* key);
 // Not a number where there is none.
 double number_in(const Event& event, const char* key);
 // Empty where there is none; without what would change the terminal.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <initializer_list>
 #include <numeric>
 
 #include "zeepo/base/error.h"
@@ -166,33 +165,23 @@ std::string RunDigest::text() const {
 
 namespace {
 
-// Object by object; null where one of them is no object or has no such key.
-const Event* find_in(const Event& event, std::initializer_list<const char*> keys) {
-  const Event* here = &event;
-  for (const char* key : keys) {
-    if (!here->is_object()) return nullptr;
-    const auto found = here->find(key);
-    if (found == here->end()) return nullptr;
-    here = &*found;
-  }
-  return here;
-}
-
-// Numbers that the ranks of a summary have under these keys.
-std::vector<double> of_ranks(const Event& summary, std::initializer_list<const char*> keys) {
+// What `number` finds in the ranks of a summary, where it finds one.
+template <class F>
+std::vector<double> of_ranks(const Event& summary, const F& number) {
   std::vector<double> numbers;
-  const Event* ranks = find_in(summary, {"ranks"});
-  if (ranks == nullptr || !ranks->is_array()) return numbers;
+  const auto ranks = summary.find("ranks");
+  if (ranks == summary.end() || !ranks->is_array()) return numbers;
   for (const Event& rank : *ranks)
-    if (const Event* found = find_in(rank, keys); found != nullptr && found->is_number())
-      numbers.push_back(found->get<double>());
+    if (const double found = number(rank); !std::isnan(found)) numbers.push_back(found);
   return numbers;
 }
 
 }  // namespace
 
 double RunDigest::peak_bytes(const char* tier, const char* kind) const {
-  if (const auto peaks = of_ranks(summary_, {"peak_bytes", tier, kind}); !peaks.empty()) return std::ranges::max(peaks);
+  const auto peaks = of_ranks(
+      summary_, [&](const Event& rank) { return number_in(object_in(object_in(rank, "peak_bytes"), tier), kind); });
+  if (!peaks.empty()) return std::ranges::max(peaks);
   const auto kinds = memory_.find(tier);
   if (kinds == memory_.end()) return NAN;
   const auto found = kinds->second.find(kind);
@@ -200,7 +189,7 @@ double RunDigest::peak_bytes(const char* tier, const char* kind) const {
 }
 
 double RunDigest::sent_by_ranks(const char* group, const char* name) const {
-  const auto sent = of_ranks(summary_, {group, name});
+  const auto sent = of_ranks(summary_, [&](const Event& rank) { return number_in(object_in(rank, group), name); });
   return sent.empty() ? NAN : std::accumulate(sent.begin(), sent.end(), 0.0);
 }
 
@@ -218,8 +207,7 @@ std::vector<RunFigure> RunDigest::figures() const {
     words("dtype", text_in(plan_, "dtype"));
     number("world_size", "ranks", Unit::count, number_in(plan_, "world_size"));
     number("stage", "stage", Unit::count, number_in(plan_, "stage"));
-    if (const Event* placement = find_in(plan_, {"placement"}); placement != nullptr && placement->is_object())
-      words("placement", text_in(*placement, "flags"));
+    words("placement", text_in(object_in(plan_, "placement"), "flags"));
   }
   const auto steps = static_cast<double>(steps_);
   number("steps", "steps", Unit::count, steps);
