@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/support/errors.h"
 #include "tests/support/scratch_model.h"
@@ -109,6 +110,30 @@ TEST_F(Planning, BuffersShrinkOnlyWhereAStepWouldNotFit) {
   const RunPlan exact = planned(roomy.memory.bytes[1]);
   EXPECT_EQ(exact.memory.bytes, roomy.memory.bytes);
   EXPECT_EQ(engine_options(exact.setup).piece_elements, engine_options(roomy.setup).piece_elements);
+}
+
+// Rank 0 writes what all ranks keep, and needs more host memory than they do.
+TEST_F(Planning, AllRanksShrinkTheirBuffersAlike) {
+  TrainOptions given = options();
+  given.stage = 2;
+  given.placement.params = {.nvme = 1};
+  given.placement.optimizer = {.host = 1};
+  given.nvme_paths = {directory_.path()};
+  given.checkpoint_dir = directory_.path() / "checkpoints";
+  given.checkpoint_every = 100;
+  given.checkpoint_bytes = 1024 * kMiB;
+  constexpr int kRanks = 3;
+  const auto setup_of = [&](int rank) {
+    return make_setup(given, {.rank = rank, .ranks = kRanks, .ranks_on_node = 3});
+  };
+  const std::int64_t first = plan_memory(setup_of(0)).bytes[1], second = plan_memory(setup_of(1)).bytes[1];
+  ASSERT_GT(first, second);
+  given.host_bytes = first - 1;
+  const std::vector rooms(kRanks, room_of(tier_options(given), {}, kRanks));
+  std::set<std::int64_t> sizes;
+  for (int rank = 0; rank < kRanks; ++rank) sizes.insert(choose_placement(setup_of(rank), rooms).host_room);
+  EXPECT_EQ(sizes.size(), 1u);
+  EXPECT_GT(*sizes.begin(), 0);
 }
 
 TEST_F(Planning, BuffersShrinkWhereAStepWouldNotFit) {

@@ -11,6 +11,14 @@
 namespace zeepo {
 namespace {
 
+RunSetup as_rank(RunSetup setup, int rank) {
+  setup.ranks.rank = rank;
+  return setup;
+}
+
+// What all ranks must decide alike is decided by this plan: rank 0 also writes what all ranks keep, and needs the most.
+MemoryPlan plan_of_first(const RunSetup& setup) { return plan_memory(as_rank(setup, 0)); }
+
 // With buffers for the host's part of the step, while it is measured and afterwards.
 bool has_room_to_probe(const RunSetup& setup, const MemoryPlan& memory, const std::vector<RankRoom>& rooms,
                        const PlaceBytes& budgets) {
@@ -71,14 +79,14 @@ std::int64_t missing_bytes(const MemoryPlan& memory, const PlaceBytes& budgets) 
 // With the largest buffers that fit; where none do, with those that miss least.
 RunSetup fit_buffers(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
   RunSetup best = setup;
-  const MemoryPlan memory = plan_memory(setup);
+  const MemoryPlan memory = plan_of_first(setup);
   const PlaceBytes budgets = least_budgets(rooms, memory);
   std::int64_t least = missing_bytes(memory, budgets);
   for (const std::int64_t room : host_rooms(budgets[static_cast<std::size_t>(Place::host)])) {
     if (least == 0) break;
     if (room == setup.host_room) continue;
     RunSetup tried = with_buffers(setup, room);
-    const MemoryPlan smaller = plan_memory(tried);
+    const MemoryPlan smaller = plan_of_first(tried);
     if (const std::int64_t missing = missing_bytes(smaller, least_budgets(rooms, smaller)); missing < least) {
       best = std::move(tried);
       least = missing;
@@ -116,10 +124,11 @@ std::vector<std::int64_t> host_rooms(std::int64_t host_bytes) {
 
 FoundPlacement search_placement(const RunSetup& given, const PlaceBytes& budgets, std::int64_t host_room) {
   const RunSetup setup = with_buffers(given, host_room);
-  const PlacementSearch search{.given = setup.arrangement(),
-                               .open = setup.options.choose,
-                               .budgets = budgets,
-                               .plan = [&](const Arrangement& tried) { return plan_memory(setup.with(tried)).bytes; }};
+  const PlacementSearch search{
+      .given = setup.arrangement(),
+      .open = setup.options.choose,
+      .budgets = budgets,
+      .plan = [&](const Arrangement& tried) { return plan_of_first(setup.with(tried)).bytes; }};
   const PlacementSearch::Result result = search.run();
   return {setup.with(result.arrangement), result.bytes, result.fits};
 }
@@ -151,7 +160,7 @@ RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& ro
 RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
   const TrainOptions& options = setup.options;
   if (options.checkpoint_dir.empty() || options.checkpoint_every == 0 || options.checkpoint_bytes > 0) return setup;
-  const MemoryPlan memory = plan_memory(setup);
+  const MemoryPlan memory = plan_of_first(setup);
   const auto host = static_cast<std::size_t>(Place::host);
   const std::int64_t free = least_budgets(rooms, memory)[host] - memory.bytes[host];
   if (free <= 0) return setup;
@@ -161,18 +170,21 @@ RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>&
 }
 
 RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure) {
-  RunPlan plan{.setup = setup, .memory = plan_memory(setup), .budgets = {}, .step_rates = {}};
-  // Of this rank; and, where all ranks must come to the same, of all of them. A placement was chosen for the latter.
-  const bool chosen = setup.options.choose.any();
-  const RankRoom& own = rooms.at(static_cast<std::size_t>(setup.ranks.rank));
+  const bool chosen = setup.options.choose.any();  // a placement, for the budgets of all ranks
+  const int rank = setup.ranks.rank;
+  RunPlan plan{.setup = as_rank(setup, 0), .memory = plan_of_first(setup), .budgets = {}, .step_rates = {}};
   const auto common = [&] { return chosen ? least_to_fill(rooms) : least_budgets(rooms, plan.memory); };
-  const auto budgets = [&] { return chosen ? least_to_fill(rooms) : budgets_of(own, plan.memory); };
   if (tunes_host_share(plan.setup) && !has_room_to_probe(plan.setup, plan.memory, rooms, common())) {
     plan.setup.room_to_probe = false;
     plan.memory = plan_memory(plan.setup);
   }
-  if (measure && tunes_host_share(plan.setup)) plan.step_rates = measure(plan.setup);
+  if (measure && tunes_host_share(plan.setup)) plan.step_rates = measure(as_rank(plan.setup, rank));
   plan_tuning(plan, common());
+  // From here on this rank's own.
+  plan.setup.ranks.rank = rank;
+  if (rank != 0) plan.memory = plan_memory(plan.setup);
+  const RankRoom& own = rooms.at(static_cast<std::size_t>(rank));
+  const auto budgets = [&] { return chosen ? least_to_fill(rooms) : budgets_of(own, plan.memory); };
   fill_device(plan, budgets());
   plan.budgets = budgets();
   return plan;
