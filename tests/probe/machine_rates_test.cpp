@@ -16,6 +16,9 @@ MachineRates some_rates() {
   rates.machine = "node/1";
   rates.ranks = 2;
   rates.matmul_flops = {{"fp32", 5e10}, {"bf16", 2e14}};
+  rates.attention_flops = 3e10;
+  rates.device_memory = 4e12;
+  rates.kernel_seconds = 5e-6;
   rates.host_memory = 1e10;
   rates.link = {5e10, 4e10, 3e10};
   rates.host_steps = 4e8;

@@ -1,5 +1,5 @@
 // zeepo plan: what a training run needs of each tier, before anything runs.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +16,7 @@
 #include "zeepo/metrics/explained_run.h"
 #include "zeepo/metrics/run_log.h"
 #include "zeepo/plan/count.h"
+#include "zeepo/plan/hardware.h"
 #include "zeepo/plan/plan_json.h"
 #include "zeepo/plan/plan_text.h"
 #include "zeepo/plan/recommended.h"
@@ -31,18 +32,19 @@ using Json = nlohmann::ordered_json;
 // Options of a run that a plan depends on, as `zeepo train` describes them; with --params or --layers those alone that
 // the formulas know.
 constexpr std::array kFormulaOptions{"--seq-len", "--micro-batch", "--memory"};
-constexpr std::array kRunOptions{"--grad-accum",  "--device",      "--dtype",
-                                 "--optimizer",   "--moments",     "--clip",
-                                 "--tile-linear", "--nvme-path",   "--activation-checkpointing",
-                                 "--prefetch",    "--matmul-dtype"};
+constexpr std::array kRunOptions{"--grad-accum",  "--device",       "--dtype",
+                                 "--optimizer",   "--moments",      "--clip",
+                                 "--tile-linear", "--nvme-path",    "--activation-checkpointing",
+                                 "--prefetch",    "--matmul-dtype", "--simulate-link"};
 constexpr std::int64_t kUsualGpusPerNode = 8;
 
 struct PlanOptions {
   std::string model, params, layers, hidden, heads, vocab;
-  std::string ranks = "1", gpus_per_node, bytes_per_param = "16", interval = "1";
+  std::string ranks, gpus_per_node, bytes_per_param = "16", interval = "1";
   std::string peak_tflops = fmt::format("{:g}", TextbookQuestion{}.peak_flops / 1e12), bandwidth_gbps;
   bool json = false;
   std::filesystem::path explain;
+  std::optional<Hardware> hardware;
   std::vector<std::string> sweeps;
   OptionTexts run;  // kFormulaOptions and kRunOptions as given
 };
@@ -59,13 +61,25 @@ auto in_own_name(const F& f) {
   }
 }
 
+// What the description says of memory, where --memory does not.
+void of_hardware(TrainOptions& options, const Hardware& hardware) {
+  const auto fill = [](std::int64_t& bytes, std::int64_t of_gpu) {
+    if (bytes == 0) bytes = of_gpu;
+  };
+  if (options.backend != Backend::cuda) throw UsageError("plan: --hardware describes GPUs: leave out --device cpu");
+  fill(options.device_bytes, gpu_budget(static_cast<std::size_t>(hardware.device_bytes)));
+  fill(options.host_bytes, hardware.host_bytes / hardware.gpus_per_node);
+  fill(options.nvme_bytes, hardware.nvme_bytes / hardware.gpus_per_node);
+}
+
 // Device and dtype as train takes them, but for a GPU that need not be there.
 TrainOptions train_options(const PlanOptions& given) {
   return in_own_name([&] {
     TrainOptions options;
     options.model = given.model;
-    options.backend = default_backend();
+    options.backend = given.hardware ? Backend::cuda : default_backend();
     for (const auto& [name, text] : given.run) assign(options, name, text);
+    if (given.hardware) of_hardware(options, *given.hardware);
     if (!given.run.contains("--dtype")) options.dtype = default_dtype(options.backend);
     if (options.nvme_bytes > 0 && options.nvme_paths.empty()) options.nvme_paths = {"DIR"};
     return options;
@@ -90,9 +104,11 @@ Source source_of(const PlanOptions& options) {
         sources > 1 ? ", not by several" : "");
   if (!options.vocab.empty() && !shape) throw UsageError("plan: --vocab {}: goes with --layers", options.vocab);
   if (!options.model.empty()) return Source::model;
+  if (options.hardware && !shape)
+    throw UsageError("plan: --params {}: of a machine a model's shape is planned: --model or --layers", options.params);
   for (const char* name : kRunOptions)
-    if (options.run.contains(name))
-      throw UsageError("plan: {}: goes with --model DIR; the formulas do not depend on it", name);
+    if (options.run.contains(name) && !options.hardware)
+      throw UsageError("plan: {}: goes with --model DIR or --hardware; the formulas do not depend on it", name);
   return shape ? Source::shape : Source::params;
 }
 
@@ -108,8 +124,11 @@ TextbookQuestion question_of(const PlanOptions& options, Source source) {
                                      .heads = parse_count("plan: --heads", options.heads)});
     if (!options.vocab.empty()) question.vocab = parse_count("plan: --vocab", options.vocab, 0);
   }
-  question.ranks = parse_count("plan: --ranks", options.ranks);
-  question.gpus_per_node = options.gpus_per_node.empty() ? std::min(question.ranks, kUsualGpusPerNode)
+  const std::int64_t on_node = options.hardware ? options.hardware->gpus_per_node : kUsualGpusPerNode;
+  question.ranks = !options.ranks.empty() ? parse_count("plan: --ranks", options.ranks)
+                   : options.hardware     ? options.hardware->nodes * on_node
+                                          : 1;
+  question.gpus_per_node = options.gpus_per_node.empty() ? std::min(question.ranks, on_node)
                                                          : parse_count("plan: --gpus-per-node", options.gpus_per_node);
   question.checkpoint_interval = parse_count("plan: --checkpoint-interval", options.interval);
   question.bytes = BytesPerParam::of(parse_count("plan: --bytes-per-param", options.bytes_per_param));
@@ -172,9 +191,11 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
     throw UsageError("plan: --ranks {} --gpus-per-node {}: too many for --model", question.ranks,
                      question.gpus_per_node);
   const RunSetup setup = in_own_name([&] {
-    return exact_setup({.options = train_options(options),
+    ExactQuestion exact{.options = train_options(options),
                         .ranks = static_cast<int>(question.ranks),
-                        .ranks_on_node = static_cast<int>(question.gpus_per_node)});
+                        .ranks_on_node = static_cast<int>(question.gpus_per_node)};
+    if (options.model.empty()) exact.shape = config_of(*question.shape, question.vocab, exact.options.seq_len);
+    return exact_setup(exact);
   });
   question.params = parameter_count(setup);
   const ModelConfig& config = setup.config;
@@ -182,12 +203,15 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
   question.batch = {setup.options.micro_batch, setup.options.seq_len};
   const Textbook textbook = textbook_of(question);
   const RankRoom room = exact_room(setup);
-  const Recommended recommended = recommend(setup, room);
-  std::vector<ExactPlan> plans = exact_plans(setup, room);
+  const PlanMachine machine = options.hardware ? described_machine(*options.hardware)
+                                               : probed_machine(setup.options.backend, setup.ranks.ranks);
+  std::vector<ExactPlan> plans = exact_plans(setup, room, machine);
+  const Recommended recommended = recommend(setup, room, machine, plans);
   if (options.json) {
     Json json = to_json(textbook);
     json["recommended"] = recommended_json(recommended, options.run);
     json["exact"] = exact_json(plans, setup, textbook);
+    json["machine"] = machine.rates ? Json(machine.source) : Json(nullptr);
     return json.dump() + "\n";
   }
   const std::string title = fmt::format(
@@ -201,6 +225,8 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
   if (setup.ranks.ranks == 1) std::erase_if(plans, [](const ExactPlan& plan) { return plan.stage > 0; });
   text += text_of(plans);
   if (setup.ranks.ranks == 1) text += "  A rank alone shards nothing: stages 1 to 3 are the same.\n";
+  const char* speeds = machine.rates ? "Speeds, each with what bounds it, are predicted for {}" : "No speeds: {}";
+  text += "  " + wrapped(fmt::format(fmt::runtime(speeds), machine.source) + ".", "  ");
   return text + "\n" + difference_text(resident, setup, textbook) + "\n" + text_of(textbook);
 }
 
@@ -218,7 +244,8 @@ std::string answer_to(const PlanOptions& options) {
   if (!options.sweeps.empty()) return sweep(options);
   const Source source = source_of(options);
   const TextbookQuestion question = question_of(options, source);
-  return source == Source::model ? plan_exactly(options, question) : plan_by_formulas(options, question);
+  const bool exactly = source == Source::model || options.hardware;
+  return exactly ? plan_exactly(options, question) : plan_by_formulas(options, question);
 }
 
 // A plan needs no ranks. Under mpirun all make the same one, so that they fail alike, and one prints it.
@@ -249,9 +276,15 @@ void add_plan(CLI::App& program) {
       ->type_name("COUNT")
       ->group(kWhat);
   constexpr const char* kWhere = "Where it runs, how much at once";
-  command->add_option("--ranks", options->ranks, "Ranks, one a GPU; none is started")
+  command->add_option("--ranks", options->ranks, "Ranks, one a GPU; none is started [1, or all of --hardware]")
       ->type_name("COUNT")
-      ->capture_default_str()
+      ->group(kWhere);
+  const auto hardware = std::make_shared<std::string>();
+  command
+      ->add_option("--hardware", *hardware,
+                   fmt::format("A machine that need not be there, with its speeds: one of {}, or a JSON file",
+                               fmt::join(hardware_names(), ", ")))
+      ->type_name("NAME|FILE")
       ->group(kWhere);
   command->add_option("--gpus-per-node", options->gpus_per_node, "Ranks that share a machine [8, or --ranks]")
       ->type_name("COUNT")
@@ -293,7 +326,8 @@ void add_plan(CLI::App& program) {
       "          zeepo plan --params 7.5e9 --ranks 64\n"
       "          zeepo plan --layers 128 --hidden 25600 --heads 256 --ranks 512 --gpus-per-node 16 "
       "--bytes-per-param 20");
-  command->callback([command, options] {
+  command->callback([command, options, hardware] {
+    if (!hardware->empty()) options->hardware = in_own_name([&] { return find_hardware(*hardware); });
     options->run = given_texts(*command);
     options->run.erase("--model");  // which is no option of a run here
     plan(*options);

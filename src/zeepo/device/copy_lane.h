@@ -14,15 +14,22 @@ namespace zeepo {
 // All that a stream had been given at some time. Empty: nothing to wait for.
 struct Point {
   std::shared_ptr<void> event;
+
+  // Of a dry stream with a clock.
+  static Point at(double time) { return {std::make_shared<double>(time)}; }
+  double simulated_time() const { return event ? *std::static_pointer_cast<double>(event) : 0; }
 };
 Point point_of(CpuStream&);
 Point point_of(CudaStream&);
+Point point_of(DryStream&);
 // Work that the stream is given from now on starts when the point has been reached; the host does not wait.
 void start_after(CpuStream&, const Point& point);
 void start_after(CudaStream&, const Point& point);
+void start_after(DryStream&, const Point& point);
 // The host waits.
 void wait_for(CpuStream&, const Point& point);
 void wait_for(CudaStream&, const Point& point);
+void wait_for(DryStream&, const Point& point);
 
 class CopyLane {
  public:

@@ -55,5 +55,6 @@ MemoryRange device_memory(CudaStream&, std::string_view tier, std::size_t bytes)
 // Host memory that copies to and from the stream's device run beside the host's work: pinned, for a GPU.
 MemoryRange transfer_memory(CpuStream&, std::string_view tier, std::size_t bytes);
 MemoryRange transfer_memory(CudaStream&, std::string_view tier, std::size_t bytes);
+MemoryRange transfer_memory(DryStream&, std::string_view tier, std::size_t bytes);
 
 }  // namespace zeepo

@@ -3,11 +3,24 @@
 #include <utility>
 
 #include "zeepo/base/start_thread.h"
+#include "zeepo/device/simulated_time.h"
 
 namespace zeepo {
 
+Completion Completion::at(SimulatedTime& clock, double time) {
+  auto state = std::make_shared<State>();
+  state->clock = &clock;
+  state->end = time;
+  return Completion(std::move(state));
+}
+
 void Completion::wait() {
   if (!state_) return;
+  if (state_->clock != nullptr) {
+    state_->clock->wait_until(state_->end);
+    state_ = nullptr;
+    return;
+  }
   {
     std::unique_lock lock(state_->signal->mutex);
     state_->signal->changed.wait(lock, [this] { return state_->done; });
@@ -18,6 +31,7 @@ void Completion::wait() {
 
 bool Completion::done() const {
   if (!state_) return true;
+  if (state_->clock != nullptr) return state_->clock->now() >= state_->end;
   const std::lock_guard lock(state_->signal->mutex);
   return state_->done;
 }

@@ -15,6 +15,8 @@
 
 namespace zeepo {
 
+class SimulatedTime;
+
 // The promise of one job; wait() returns when the job is done and throws what it threw, once.
 //
 // A Completion is a handle, as std::shared_future is: it may be copied and kept in lists, owns no memory and may
@@ -25,8 +27,12 @@ namespace zeepo {
 class [[nodiscard]] Completion {
  public:
   Completion() = default;  // done already
+  // Of a simulated run: done at `time` of the clock, which wait() sets forward.
+  static Completion at(SimulatedTime& clock, double time);
   void wait();
   bool done() const;
+  // When a completion of a simulated run is done; of others, 0.
+  double simulated_end() const { return state_ ? state_->end : 0; }
 
  private:
   friend class Worker;
@@ -39,6 +45,8 @@ class [[nodiscard]] Completion {
     std::shared_ptr<Signal> signal;
     bool done = false;
     std::exception_ptr failure;
+    SimulatedTime* clock = nullptr;
+    double end = 0;
   };
   explicit Completion(std::shared_ptr<State> state) : state_(std::move(state)) {}
 

@@ -21,6 +21,7 @@ struct AttentionOptions {
 void attention(CpuStream&, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums, const AttentionOptions&);
 void attention(CudaStream&, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums,
                const AttentionOptions&);
+void attention(DryStream&, ConstHeads q, ConstHeads k, ConstHeads v, Heads out, View log_sums, const AttentionOptions&);
 
 // Overwrites dq, dk and dv. Tq == Tk.
 struct AttentionBackward {
@@ -30,5 +31,6 @@ struct AttentionBackward {
 };
 void attention_backward(CpuStream&, const AttentionBackward&, const AttentionOptions&);
 void attention_backward(CudaStream&, const AttentionBackward&, const AttentionOptions&);
+void attention_backward(DryStream&, const AttentionBackward&, const AttentionOptions&);
 
 }  // namespace zeepo

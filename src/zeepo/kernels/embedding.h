@@ -11,9 +11,11 @@ namespace zeepo {
 // has checked them where they entered the program.
 void embed(CpuStream&, ConstView ids, ConstView table, View y);
 void embed(CudaStream&, ConstView ids, ConstView table, View y);
+void embed(DryStream&, ConstView ids, ConstView table, View y);
 // dtable[ids[i]] += dy[i], summed in fp32 in the order of i; with overwrite, all other rows become zero. dtable is of
 // dy's type, or fp32.
 void embed_backward(CpuStream&, ConstView ids, ConstView dy, View dtable, Write write);
 void embed_backward(CudaStream&, ConstView ids, ConstView dy, View dtable, Write write);
+void embed_backward(DryStream&, ConstView ids, ConstView dy, View dtable, Write write);
 
 }  // namespace zeepo

@@ -21,6 +21,7 @@ inline constexpr std::int64_t kFp8Multiple = 16;  // of the extents of quantised
 // Leading extents of x are folded into rows; with Transpose::yes q is (columns of x, rows of x), both multiples of 16.
 void quantise(CpuStream&, ConstView x, Transpose transpose, Fp8Matrix q);
 void quantise(CudaStream&, ConstView x, Transpose transpose, Fp8Matrix q);
+void quantise(DryStream&, ConstView x, Transpose transpose, Fp8Matrix q);
 
 struct Fp8MatmulOptions {
   Write write = Write::overwrite;
@@ -32,5 +33,6 @@ struct Fp8MatmulOptions {
 // c = a bᵀ.   a: (m, k)   b: (n, k)   c: bf16 or fp16 (m, n)
 void matmul_fp8(CpuStream&, Fp8Matrix a, Fp8Matrix b, View c, const Fp8MatmulOptions& options);
 void matmul_fp8(CudaStream&, Fp8Matrix a, Fp8Matrix b, View c, const Fp8MatmulOptions& options);
+void matmul_fp8(DryStream&, Fp8Matrix a, Fp8Matrix b, View c, const Fp8MatmulOptions& options);
 
 }  // namespace zeepo

@@ -47,22 +47,32 @@ constexpr void for_norm_nodes(std::int64_t begin, std::int64_t elements, F&& f) 
     leaf += std::int64_t{1} << level;
   }
 }
+// How many there are. A whole block is one: only those at either end are looked at.
 constexpr std::int64_t norm_nodes(std::int64_t begin, std::int64_t elements) {
-  std::int64_t count = 0;
-  for_norm_nodes(begin, elements, [&](std::int64_t, std::uint32_t, int) { ++count; });
-  return count;
+  const auto counted = [](std::int64_t from, std::int64_t to) {
+    std::int64_t count = 0;
+    for_norm_nodes(from, to - from, [&](std::int64_t, std::uint32_t, int) { ++count; });
+    return count;
+  };
+  const std::int64_t end = begin + elements;
+  const std::int64_t whole_from = (begin + kNormBlock - 1) / kNormBlock, whole_to = end / kNormBlock;
+  if (whole_from >= whole_to) return counted(begin, end);
+  return counted(begin, whole_from * kNormBlock) + (whole_to - whole_from) + counted(whole_to * kNormBlock, end);
 }
 
 // nodes (fp32): those of x, which is elements [begin, begin + x.elements()) of a unit.
 void sum_squares(CpuStream&, ConstView x, std::int64_t begin, View nodes);
 void sum_squares(CudaStream&, ConstView x, std::int64_t begin, View nodes);
+void sum_squares(DryStream&, ConstView x, std::int64_t begin, View nodes);
 // blocks[i] = the sum of block i's tree. table (int32): for each block where its entries begin, and where the last
 // one's end; then two numbers an entry, in the order of leaves, which start at 0: an index into nodes and the node's
 // level.
 void merge_norm_nodes(CpuStream&, ConstView nodes, ConstView table, View blocks);
 void merge_norm_nodes(CudaStream&, ConstView nodes, ConstView table, View blocks);
+void merge_norm_nodes(DryStream&, ConstView nodes, ConstView table, View blocks);
 // control: fp32 (3), a StepControl. partials are summed in order, in fp64. clip <= 0: no clipping.
 void finish_norm(CpuStream&, ConstView partials, float loss_scale, float clip, View control);
 void finish_norm(CudaStream&, ConstView partials, float loss_scale, float clip, View control);
+void finish_norm(DryStream&, ConstView partials, float loss_scale, float clip, View control);
 
 }  // namespace zeepo

@@ -33,6 +33,7 @@ struct MatmulOptions {
 // nor b.
 void matmul(CpuStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
+void matmul(DryStream&, ConstView a, ConstView b, View c, const MatmulOptions& options = {});
 
 // c = (a b) · f'(before), all of one type. cuBLASLt takes the tanh form of gelu along: one rounding, not two. Options:
 // how b is stored; nothing else.
@@ -40,9 +41,12 @@ void matmul_activate_backward(CpuStream&, ConstView a, ConstView b, Activation f
                               const MatmulOptions& options = {});
 void matmul_activate_backward(CudaStream&, ConstView a, ConstView b, Activation f, ConstView before, View c,
                               const MatmulOptions& options = {});
+void matmul_activate_backward(DryStream&, ConstView a, ConstView b, Activation f, ConstView before, View c,
+                              const MatmulOptions& options = {});
 
 // sums[j] = sum over rows of x[i][j].   x: (..., n)   sums: (n), of x's type or fp32
 void sum_rows(CpuStream&, ConstView x, View sums, Write write);
 void sum_rows(CudaStream&, ConstView x, View sums, Write write);
+void sum_rows(DryStream&, ConstView x, View sums, Write write);
 
 }  // namespace zeepo

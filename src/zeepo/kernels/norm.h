@@ -18,6 +18,7 @@ struct LayerNormForward {
 };
 void layer_norm(CpuStream&, const LayerNormForward&);
 void layer_norm(CudaStream&, const LayerNormForward&);
+void layer_norm(DryStream&, const LayerNormForward&);
 
 // `x` is what was normalised (the sum, with delta). dx is overwritten or added to; so are dweight and dbias, here and
 // below of the values' type or fp32.
@@ -28,6 +29,7 @@ struct LayerNormBackward {
 };
 void layer_norm_backward(CpuStream&, const LayerNormBackward&);
 void layer_norm_backward(CudaStream&, const LayerNormBackward&);
+void layer_norm_backward(DryStream&, const LayerNormBackward&);
 
 // y = x · rstd · weight, rstd = 1/sqrt(mean(x²) + eps); otherwise as above.
 struct RmsNormForward {
@@ -37,6 +39,7 @@ struct RmsNormForward {
 };
 void rms_norm(CpuStream&, const RmsNormForward&);
 void rms_norm(CudaStream&, const RmsNormForward&);
+void rms_norm(DryStream&, const RmsNormForward&);
 
 struct RmsNormBackward {
   ConstView dy, x, weight, rstd;
@@ -45,15 +48,19 @@ struct RmsNormBackward {
 };
 void rms_norm_backward(CpuStream&, const RmsNormBackward&);
 void rms_norm_backward(CudaStream&, const RmsNormBackward&);
+void rms_norm_backward(DryStream&, const RmsNormBackward&);
 
 // RMS norm of every head of every row by itself (Qwen 3's q and k norms).   weight: (head_dim)   rstd: fp32 (rows,
 // heads)
 void rms_norm_heads(CpuStream&, ConstHeads x, ConstView weight, float eps, Heads y, View rstd);
 void rms_norm_heads(CudaStream&, ConstHeads x, ConstView weight, float eps, Heads y, View rstd);
+void rms_norm_heads(DryStream&, ConstHeads x, ConstView weight, float eps, Heads y, View rstd);
 // dx is overwritten.
 void rms_norm_heads_backward(CpuStream&, ConstHeads dy, ConstHeads x, ConstView weight, ConstView rstd, Heads dx,
                              View dweight, Write write_dweight);
 void rms_norm_heads_backward(CudaStream&, ConstHeads dy, ConstHeads x, ConstView weight, ConstView rstd, Heads dx,
+                             View dweight, Write write_dweight);
+void rms_norm_heads_backward(DryStream&, ConstHeads dy, ConstHeads x, ConstView weight, ConstView rstd, Heads dx,
                              View dweight, Write write_dweight);
 
 }  // namespace zeepo

@@ -19,8 +19,10 @@ struct Weights {
 // Exact fp32 weights in and out of that form.
 void write_master(CpuStream&, ConstView fp32, Weights to);
 void write_master(CudaStream&, ConstView fp32, Weights to);
+void write_master(DryStream&, ConstView fp32, Weights to);
 void read_master(CpuStream&, Weights from, View fp32);
 void read_master(CudaStream&, Weights from, View fp32);
+void read_master(DryStream&, Weights from, View fp32);
 
 struct AdamOptions {
   float lr, beta1, beta2, eps, weight_decay;
@@ -34,6 +36,8 @@ void adam(CpuStream&, Weights weights, ConstView grad, const Moment& m, const Mo
           const AdamOptions&, const Chance& = {});
 void adam(CudaStream&, Weights weights, ConstView grad, const Moment& m, const Moment& v, ConstView control,
           const AdamOptions&, const Chance& = {});
+void adam(DryStream&, Weights weights, ConstView grad, const Moment& m, const Moment& v, ConstView control,
+          const AdamOptions&, const Chance& = {});
 
 struct SgdOptions {
   float lr, momentum, weight_decay;
@@ -43,5 +47,6 @@ struct SgdOptions {
 void sgd(CpuStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&, const Chance& = {});
 void sgd(CudaStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&,
          const Chance& = {});
+void sgd(DryStream&, Weights weights, ConstView grad, View b, ConstView control, const SgdOptions&, const Chance& = {});
 
 }  // namespace zeepo

@@ -12,5 +12,6 @@ enum class Turn { forward, backward };
 // Turn::backward rotates the other way: the inverse, and the gradient.
 void rotate(CpuStream&, Heads x, ConstView cosines, ConstView sines, std::int64_t first_position, Turn turn);
 void rotate(CudaStream&, Heads x, ConstView cosines, ConstView sines, std::int64_t first_position, Turn turn);
+void rotate(DryStream&, Heads x, ConstView cosines, ConstView sines, std::int64_t first_position, Turn turn);
 
 }  // namespace zeepo

@@ -8,9 +8,11 @@ namespace zeepo {
 
 void softmax(CpuStream&, ConstView x, View y);
 void softmax(CudaStream&, ConstView x, View y);
+void softmax(DryStream&, ConstView x, View y);
 // dx = y · (dy − sum(dy · y))
 void softmax_backward(CpuStream&, ConstView y, ConstView dy, View dx);
 void softmax_backward(CudaStream&, ConstView y, ConstView dy, View dx);
+void softmax_backward(DryStream&, ConstView y, ConstView dy, View dx);
 
 // How many logits at a time keep a backend busy: the head's weight is read and its gradient added to once for each
 // piece of so many, which must stay small beside any model. 128 MiB in fp32; on a GPU, whose products want thousands of
@@ -27,9 +29,11 @@ constexpr std::int64_t rows_of_logits(Backend backend) { return backend == Backe
 // the same memory as logits. A negative target is left out: its loss and gradient are zero.
 void cross_entropy(CpuStream&, ConstView logits, ConstView targets, View losses, View dlogits, float grad_scale);
 void cross_entropy(CudaStream&, ConstView logits, ConstView targets, View losses, View dlogits, float grad_scale);
+void cross_entropy(DryStream&, ConstView logits, ConstView targets, View losses, View dlogits, float grad_scale);
 
 // sum[0] (fp32) = factor · (x[0] + x[1] + ...), added in a fixed order in fp64; overwritten or added to.
 void sum(CpuStream&, ConstView x, float factor, View sum, bool add_to_sum);
 void sum(CudaStream&, ConstView x, float factor, View sum, bool add_to_sum);
+void sum(DryStream&, ConstView x, float factor, View sum, bool add_to_sum);
 
 }  // namespace zeepo

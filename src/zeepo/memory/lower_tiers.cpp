@@ -1,5 +1,6 @@
 #include "zeepo/memory/lower_tiers.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -37,6 +38,9 @@ std::size_t staging_bytes_of(const LowerTiers::Options& options) {
   return SwapTier::whole_pages(static_cast<std::size_t>(options.staging_bytes));
 }
 
+using Simulated = SimulatedTime::Resource;
+using SimulatedLane = SimulatedTime::Lane;
+
 std::int64_t page_bytes(std::size_t bytes) { return static_cast<std::int64_t>(SwapTier::whole_pages(bytes)); }
 
 void wait_all(std::vector<Completion>& completions) {
@@ -49,6 +53,7 @@ LowerTiers::LowerTiers(const Options& options, Stream& compute, Stream& host_str
     : compute_(compute),
       host_stream_(host_stream),
       dry_(compute.dry()),
+      time_(simulated_time(compute)),
       timeline_(options.timeline),
       up_pace_(options.link_bytes_per_second),
       down_pace_(options.link_bytes_per_second),
@@ -89,6 +94,48 @@ Tier& LowerTiers::at(Place place) {
   throw Error("lower tiers: the device is not one of them");
 }
 
+// After what the compute stream has been given so far, and `after`.
+double LowerTiers::simulated_start(const std::vector<Completion>& after) const {
+  double start = time_->computed();
+  for (const Completion& earlier : after) start = std::max(start, earlier.simulated_end());
+  return start;
+}
+
+Completion LowerTiers::simulated_copy(SimulatedLane lane, std::size_t bytes, const std::vector<Completion>& after) {
+  if (time_ == nullptr) return {};
+  const bool up = lane == SimulatedLane::up || lane == SimulatedLane::up_out_of_band;
+  const SimulatedTime::Part part =
+      up ? SimulatedTime::Part{Simulated::to_device, static_cast<double>(bytes) / time_->rates().to_device}
+         : SimulatedTime::Part{Simulated::to_host, static_cast<double>(bytes) / time_->rates().to_host};
+  return Completion::at(*time_, time_->run(lane, simulated_start(after), {&part, 1}));
+}
+
+// Between files and the device, through staging buffers.
+Completion LowerTiers::simulated_move(SimulatedLane lane, std::size_t bytes, const std::vector<Completion>& after) {
+  if (time_ == nullptr) return {};
+  const auto size = static_cast<double>(bytes);
+  const double piece = std::min(1.0, static_cast<double>(up_.staging()[0].bytes()) / size);
+  const SimulatedRates& rates = time_->rates();
+  const double start = simulated_start(after);
+  const double end = lane == SimulatedLane::up
+                         ? time_->run_pipelined(lane, start, {Simulated::files, size / rates.read},
+                                                {Simulated::to_device, size / rates.to_device}, piece)
+                         : time_->run_pipelined(lane, start, {Simulated::to_host, size / rates.to_host},
+                                                {Simulated::files, size / rates.write}, piece);
+  return Completion::at(*time_, end);
+}
+
+// Between files and host memory: the compute stream has no part in it.
+Completion LowerTiers::simulated_file(SimulatedLane lane, std::size_t bytes, const std::vector<Completion>& after) {
+  if (time_ == nullptr) return {};
+  double start = time_->now();
+  for (const Completion& earlier : after) start = std::max(start, earlier.simulated_end());
+  const SimulatedRates& rates = time_->rates();
+  const SimulatedTime::Part part{
+      Simulated::files, static_cast<double>(bytes) / (lane == SimulatedLane::reader ? rates.read : rates.write)};
+  return Completion::at(*time_, time_->run(lane, start, {&part, 1}));
+}
+
 Point LowerTiers::now() const {
   Point point;
   dispatch(compute_, [&](auto& s) { point = point_of(s); });
@@ -106,10 +153,12 @@ Completion LowerTiers::copy(TransferLane& lane, const void* from, void* to, std:
 
 Completion LowerTiers::to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes,
                                  const About& about, std::vector<Completion> after) {
-  if (dry_ || bytes == 0) return {};
+  if (bytes == 0) return {};
   carried_.to_device += static_cast<std::int64_t>(bytes);
+  if (dry_ && !in_files(from)) return simulated_copy(SimulatedLane::up, bytes, after);
   if (!in_files(from)) return copy(up_, from.data() + offset, device, bytes, about, now(), std::move(after));
   carried_.read += page_bytes(bytes);
+  if (dry_) return simulated_move(SimulatedLane::up, bytes, after);
   return up_.run([=, this, at = from.offset() + offset, start = now(), after = std::move(after)]() mutable {
     wait_all(after);
     up_.start_after(start);
@@ -119,10 +168,12 @@ Completion LowerTiers::to_device(const Block& from, std::size_t offset, void* de
 
 Completion LowerTiers::from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes,
                                    const About& about) {
-  if (dry_ || bytes == 0) return {};
+  if (bytes == 0) return {};
   carried_.to_host += static_cast<std::int64_t>(bytes);
+  if (dry_ && !in_files(to)) return simulated_copy(SimulatedLane::down, bytes, {});
   if (!in_files(to)) return copy(down_, device, to.data() + offset, bytes, about, now(), {});
   carried_.written += page_bytes(bytes);
+  if (dry_) return simulated_move(SimulatedLane::down, bytes, {});
   return down_.run([=, this, at = to.offset() + offset, start = now()] {
     down_.start_after(start);
     down_.write(static_cast<const std::byte*>(device), files_->file(), at, bytes, about);
@@ -130,35 +181,36 @@ Completion LowerTiers::from_device(const void* device, const Block& to, std::siz
 }
 
 Completion LowerTiers::upload(const std::byte* host, void* device, std::size_t bytes, const About& about) {
-  if (dry_) return {};
   carried_.to_device += static_cast<std::int64_t>(bytes);
+  if (dry_) return simulated_copy(SimulatedLane::up, bytes, {});
   return copy(up_, host, device, bytes, about, now(), {});
 }
 
 Completion LowerTiers::upload_out_of_band(const std::byte* host, void* device, std::size_t bytes, const About& about,
                                           std::vector<Completion> after) {
-  if (dry_) return {};
   carried_.to_device += static_cast<std::int64_t>(bytes);
+  if (dry_) return simulated_copy(SimulatedLane::up_out_of_band, bytes, after);
   return copy(up_out_of_band_, host, device, bytes, about, now(), std::move(after));
 }
 
 Completion LowerTiers::download_out_of_band(const void* device, std::byte* host, std::size_t bytes, const About& about,
                                             std::vector<Completion> after) {
-  if (dry_) return {};
   carried_.to_host += static_cast<std::int64_t>(bytes);
+  if (dry_) return simulated_copy(SimulatedLane::down_out_of_band, bytes, after);
   return copy(down_out_of_band_, device, host, bytes, about, now(), std::move(after));
 }
 
 Completion LowerTiers::download_snapshot(const void* device, std::byte* host, std::size_t bytes, const About& about,
                                          std::vector<Completion> after) {
-  if (dry_) return {};
+  if (dry_) return simulated_copy(SimulatedLane::snapshot, bytes, after);
   return copy(down_snapshot_, device, host, bytes, about, now(), std::move(after));
 }
 
 Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
                             const About& about, std::vector<Completion> after) {
-  if (dry_ || bytes == 0) return {};
+  if (bytes == 0) return {};
   carried_.read += page_bytes(bytes);
+  if (dry_) return simulated_file(SimulatedLane::reader, bytes, after);
   return reader_.run([=, this, at = from.offset() + offset, after = std::move(after)]() mutable {
     wait_all(after);
     const Span span(timeline_, TimelineRow::reads, "read", about);
@@ -168,8 +220,9 @@ Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* ho
 
 Completion LowerTiers::write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes,
                              const About& about) {
-  if (dry_ || bytes == 0) return {};
+  if (bytes == 0) return {};
   carried_.written += page_bytes(bytes);
+  if (dry_) return simulated_file(SimulatedLane::writer, bytes, {});
   return writer_.run([=, this, at = to.offset() + offset] {
     const Span span(timeline_, TimelineRow::writes, "write", about);
     files_->file().write(static_cast<std::int64_t>(at), {host, SwapTier::whole_pages(bytes)}).wait();
@@ -185,10 +238,16 @@ void LowerTiers::drain() {
 
 void LowerTiers::wait(Completion& completion, Place place) {
   const Span span(timeline_, TimelineRow::compute, "wait for", {name_of(place)}, kLeastWait);
+  double& stalled = stalled_seconds_[static_cast<std::size_t>(place)];
+  if (time_ != nullptr) {
+    const double before = time_->now();
+    completion.wait();
+    stalled += time_->now() - before;
+    return;
+  }
   const auto start = std::chrono::steady_clock::now();
   completion.wait();
-  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-  stalled_seconds_[static_cast<std::size_t>(place)] += waited.count();
+  stalled += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace zeepo

@@ -3,7 +3,8 @@
 //
 // Transfers run beside the compute, each direction in the order given. What a transfer works on must live until its
 // Completion has been waited for, or until drain(); so must the texts of its About, for the timeline. All calls come
-// from the rank's thread. A dry one leases addresses and moves nothing.
+// from the rank's thread. A dry one leases addresses and moves nothing; where it has a clock, transfers take their
+// time.
 #pragma once
 
 #include <cstdint>
@@ -98,11 +99,17 @@ class LowerTiers {
   static Completion copy(TransferLane& lane, const void* from, void* to, std::size_t bytes, const About& about,
                          Point start, std::vector<Completion> after);
   Point now() const;
+  // In a dry pass: done when the clock says, where it has one.
+  double simulated_start(const std::vector<Completion>& after) const;
+  Completion simulated_copy(SimulatedTime::Lane lane, std::size_t bytes, const std::vector<Completion>& after);
+  Completion simulated_move(SimulatedTime::Lane lane, std::size_t bytes, const std::vector<Completion>& after);
+  Completion simulated_file(SimulatedTime::Lane lane, std::size_t bytes, const std::vector<Completion>& after);
   bool in_files(const Block& block) const { return files_ && block.in(files_->tier()); }
 
   Stream& compute_;
   Stream& host_stream_;
   bool dry_;
+  SimulatedTime* time_;  // of a dry pass, may be null
   Timeline* timeline_;
   Pace up_pace_, down_pace_;
   std::unique_ptr<ArenaTier> host_;

@@ -22,7 +22,7 @@ void step(Stream& stream, const OptimizerOptions& options, const StepPart& part,
   if (options.type == OptimizerType::sgd) {
     const SgdOptions sgd_options{static_cast<float>(lr), options.momentum, part.weight_decay, step == 1};
     const View momentum = part.states.empty() ? View{} : part.states[0].values;
-    dispatch(stream, [&](auto& s) { sgd(s, part.weights, part.grad, momentum, control, sgd_options, chance); });
+    compute_on(stream, [&](auto& s) { sgd(s, part.weights, part.grad, momentum, control, sgd_options, chance); });
     return;
   }
   const auto correction = [step](float beta) {
@@ -36,7 +36,7 @@ void step(Stream& stream, const OptimizerOptions& options, const StepPart& part,
                                  .correction1 = correction(options.beta1),
                                  .correction2 = correction(options.beta2),
                                  .decoupled = options.type == OptimizerType::adamw};
-  dispatch(stream, [&](auto& s) {
+  compute_on(stream, [&](auto& s) {
     adam(s, part.weights, part.grad, part.states[0], part.states[1], control, adam_options, chance);
   });
 }

@@ -53,11 +53,30 @@ RunSetup exact_setup(const ExactQuestion& question) {
   options.tune = {};
   // GPUs meet by NCCL.
   const bool on_device = options.backend == Backend::cuda && question.ranks > 1;
-  return make_setup(std::move(options),
-                    {.rank = 0,
-                     .ranks = question.ranks,
-                     .ranks_on_node = std::clamp(question.ranks_on_node, 1, question.ranks),
-                     .meet = on_device ? RankShape::Meet::on_device : RankShape::Meet::in_host_memory});
+  const RankShape ranks{.rank = 0,
+                        .ranks = question.ranks,
+                        .ranks_on_node = std::clamp(question.ranks_on_node, 1, question.ranks),
+                        .meet = on_device ? RankShape::Meet::on_device : RankShape::Meet::in_host_memory};
+  if (question.shape) return make_setup(std::move(options), ranks, *question.shape);
+  return make_setup(std::move(options), ranks);
+}
+
+ModelConfig config_of(const TransformerShape& shape, std::int64_t vocab, std::int64_t seq_len) {
+  constexpr std::int64_t kVocab = 50257, kPositions = 1024;
+  check(shape);
+  ModelConfig config;
+  config.architecture = Architecture::gpt2;
+  config.vocab = vocab > 0 ? vocab : kVocab;
+  config.hidden = shape.hidden;
+  config.intermediate = 4 * shape.hidden;
+  config.layers = shape.layers;
+  config.heads = config.kv_heads = shape.heads;
+  config.head_dim = shape.hidden / shape.heads;
+  config.max_positions = std::max(seq_len, kPositions);
+  config.activation = Activation::gelu_tanh;
+  config.qkv_bias = config.output_bias = config.mlp_bias = config.tied_head = true;
+  config.windows.assign(static_cast<std::size_t>(shape.layers), 0);
+  return config;
 }
 
 RankRoom exact_room(const RunSetup& setup) {
@@ -84,21 +103,37 @@ const std::vector<UsualPlacement>& usual_placements() {
   return all;
 }
 
-std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room) {
+namespace {
+
+ExactPlan exact_plan(const RunSetup& setup, int stage, const UsualPlacement& usual, const RankRoom& room,
+                     const PlanMachine& machine) {
+  const RunSetup tried = setup.with(arranged(setup.options, stage, usual));
+  ExactPlan plan{.stage = stage,
+                 .name = usual.name,
+                 .arrangement = tried.arrangement(),
+                 .memory = plan_memory(tried),
+                 .budgets = {},
+                 .missing = {}};
+  plan.budgets = budgets_of(room, plan.memory);
+  for (std::size_t i = 0; i < kPlaces.size(); ++i)
+    plan.missing[i] = std::max<std::int64_t>(0, plan.memory.bytes[i] - plan.budgets[i]);
+  if (!machine.rates) return plan;
+  // With what is free on the device for state that comes ahead of its step, as a run has it.
+  const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
+  plan.time = step_time(plan.fits() ? plan_run(tried, rooms).setup : tried, machine);
+  return plan;
+}
+
+}  // namespace
+
+std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine) {
+  const auto& usual = usual_placements();
   std::vector<ExactPlan> plans;
   for (int stage = 0; stage < kZeroStages; ++stage)
-    for (const UsualPlacement& usual : usual_placements()) {
-      const RunSetup tried = setup.with(arranged(setup.options, stage, usual));
-      ExactPlan plan{.stage = stage,
-                     .name = usual.name,
-                     .arrangement = tried.arrangement(),
-                     .memory = plan_memory(tried),
-                     .budgets = {},
-                     .missing = {}};
-      plan.budgets = budgets_of(room, plan.memory);
-      for (std::size_t i = 0; i < kPlaces.size(); ++i)
-        plan.missing[i] = std::max<std::int64_t>(0, plan.memory.bytes[i] - plan.budgets[i]);
-      plans.push_back(std::move(plan));
+    for (std::size_t i = 0; i < usual.size(); ++i) {
+      const bool again = setup.ranks.ranks == 1 && stage > 0;  // a rank alone shards nothing
+      plans.push_back(again ? plans[i] : exact_plan(setup, stage, usual[i], room, machine));
+      plans.back().stage = stage;
     }
   return plans;
 }

@@ -6,9 +6,12 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "zeepo/plan/infinity_formulas.h"
+#include "zeepo/plan/plan_machine.h"
 #include "zeepo/plan/zero_formulas.h"
 #include "zeepo/train/planning.h"
 
@@ -17,7 +20,11 @@ namespace zeepo {
 struct ExactQuestion {
   TrainOptions options;  // stage, placement and what is tuned are left to the plan
   int ranks = 1, ranks_on_node = 1;
+  std::optional<ModelConfig> shape = {};  // of a model without a directory
 };
+
+// GPT-2 of this shape, as the papers' formulas have it.
+ModelConfig config_of(const TransformerShape& shape, std::int64_t vocab, std::int64_t seq_len);
 
 // A setup of rank 0, with everything on the device at stage 0 and nothing tuned. Throws UsageError, naming the option.
 RunSetup exact_setup(const ExactQuestion& question);
@@ -38,13 +45,14 @@ struct ExactPlan {
   std::string name;  // of the placement
   Arrangement arrangement;
   MemoryPlan memory;
-  PlaceBytes budgets{}, missing{};  // missing: 0 where there is room
+  PlaceBytes budgets{}, missing{};    // missing: 0 where there is room
+  std::optional<StepTime> time = {};  // where the machine is known
 
   bool fits() const { return missing == PlaceBytes{}; }
 };
 
 // All stages and usual placements, the stages in order. Tuning may take more of what is free, within the budgets.
-std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room);
+std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine = {});
 
 // Elements of all parameters, shared ones once.
 std::int64_t parameter_count(const RunSetup& setup);

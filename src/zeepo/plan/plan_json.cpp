@@ -1,5 +1,7 @@
 #include "zeepo/plan/plan_json.h"
 
+#include <algorithm>
+
 #include "zeepo/zero/rank_report.h"
 
 namespace zeepo {
@@ -22,6 +24,21 @@ Json json_of(const TextbookDifference& difference) {
 }
 
 }  // namespace
+
+Json to_json(const std::optional<StepTime>& time) {
+  if (!time) return nullptr;
+  Json busy;
+  for (std::size_t i = 0; i < time->busy_seconds.size(); ++i) {
+    double seconds = time->busy_seconds[i];
+    const char* name = name_of(static_cast<SimulatedTime::Resource>(i));
+    if (busy.contains(name)) seconds = std::max(seconds, busy[name].get<double>());  // the busier way of a link
+    busy[name] = seconds;
+  }
+  return {{"step_seconds", time->seconds},
+          {"tokens_per_second", time->tokens_per_second},
+          {"bound", name_of(time->bound())},
+          {"busy_seconds", std::move(busy)}};
+}
 
 Json to_json(const PlaceBytes& bytes) {
   Json json;
@@ -46,6 +63,7 @@ Json exact_json(const std::vector<ExactPlan>& plans, const RunSetup& setup, cons
                {"budget_bytes", to_json(plan.budgets)},
                {"missing_bytes", to_json(plan.missing)},
                {"bytes", json_of(plan.memory)},
+               {"time", to_json(plan.time)},
                {"flags", fmt::format("--stage {} {}", plan.stage, flags_of(plan.arrangement))}};
     if (plan.arrangement.placement.on_device() && plan.name == usual_placements().front().name)
       entry["difference"] =
@@ -64,6 +82,7 @@ Json recommended_json(const Recommended& recommended, const OptionTexts& given) 
             {"bytes", json_of(recommended.memory)},
             {"arena_bytes", to_json(recommended.memory.bytes)},
             {"budget_bytes", to_json(recommended.budgets)},
+            {"time", to_json(recommended.time)},
             {"command", command_of(recommended, given)},
             {"deepspeed", deepspeed.json},
             {"deepspeed_flags_beside", deepspeed.flags_beside}};

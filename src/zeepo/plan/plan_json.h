@@ -9,6 +9,9 @@
 
 namespace zeepo {
 
+// {"step_seconds":..,"tokens_per_second":..,"bound":"host link","busy_seconds":{"compute":..,..}}; null where unknown.
+nlohmann::ordered_json to_json(const std::optional<StepTime>& time);
+
 // {"device":..,"host":..,"nvme":..}
 nlohmann::ordered_json to_json(const PlaceBytes& bytes);
 

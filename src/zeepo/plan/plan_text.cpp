@@ -25,11 +25,18 @@ std::string three_digits(std::int64_t number, double base, const std::array<cons
 
 std::string size_or_dash(std::int64_t bytes) { return bytes == 0 ? "-" : short_size(bytes); }
 
+// "12.5k tokens/s, host link".
+std::string time_text(const StepTime& time) {
+  const double rate = time.tokens_per_second;
+  const std::string number = rate >= 9999.5 ? fmt::format("{:.3g}k", rate / 1e3) : fmt::format("{:.0f}", rate);
+  return fmt::format("{} tok/s, {}", rate < 10 ? fmt::format("{:.2g}", rate) : number, name_of(time.bound()));
+}
+
 std::string verdict(const ExactPlan& plan) {
   for (const Place place : kPlaces)
     if (const std::int64_t bytes = plan.missing[static_cast<std::size_t>(place)]; bytes > 0)
       return fmt::format("{}: {} short", name_of(place), short_size(bytes));
-  return "fits";
+  return plan.time ? time_text(*plan.time) : "fits";
 }
 
 std::string tiers_text(const PlaceBytes& bytes, const PlaceBytes& budgets) {
@@ -188,6 +195,8 @@ std::string text_of(const Recommended& recommended, const OptionTexts& given) {
   if (!recommended.fits) return wrapped("Nothing fits: " + recommended.ways_out, "  ");
   std::string text = "Recommended:\n" + folded(command_of(recommended, given));
   text += fmt::format("  takes {} a rank\n", tiers_text(recommended.memory.bytes, recommended.budgets));
+  if (recommended.time)
+    text += fmt::format("  {:.3g} s a step, {}\n", recommended.time->seconds, time_text(*recommended.time));
   const DeepSpeedSettings deepspeed = deepspeed_of(recommended.setup);
   text += fmt::format("As DeepSpeed's JSON, for --config{}{}:\n", deepspeed.flags_beside.empty() ? "" : " beside ",
                       deepspeed.flags_beside);

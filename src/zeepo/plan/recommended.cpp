@@ -27,7 +27,7 @@ RunSetup without_choice(RunSetup setup) {
 }
 
 // As `zeepo train` plans it, with what it tunes.
-Recommended planned(const RunSetup& chosen, const std::vector<RankRoom>& rooms) {
+Recommended planned(const RunSetup& chosen, const std::vector<RankRoom>& rooms, const PlanMachine& machine) {
   RunSetup setup = without_choice(chosen);
   setup.options.steps = kLongRun;
   setup.options.tune = {
@@ -37,7 +37,8 @@ Recommended planned(const RunSetup& chosen, const std::vector<RankRoom>& rooms) 
           .memory = plan.memory,
           .budgets = plan.budgets,
           .fits = plan.memory.fits(plan.budgets),
-          .ways_out = {}};
+          .ways_out = {},
+          .time = step_time(plan.setup, machine)};
 }
 
 // Options for what the arrangement has and the defaults have not.
@@ -109,28 +110,51 @@ Json optimizer_block(const TrainOptions& options) {
 
 }  // namespace
 
-Recommended recommend(const RunSetup& setup, const RankRoom& room) {
+namespace {
+
+Recommended least_to_move(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine) {
   const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
   const PlaceBytes budgets = budgets_to_fill(room);
   if (setup.ranks.ranks > 1) {
     const RunSetup two = choose_placement(without_choice(at_stage(setup, 2)), rooms);
-    if (plan_memory(two).fits(budgets)) return planned(two, rooms);
+    if (plan_memory(two).fits(budgets)) return planned(two, rooms, machine);
   }
   const RunSetup open = at_stage(setup, setup.ranks.ranks > 1 ? 3 : 0);
   const FoundPlacement found = search_placement(open, budgets);
-  if (found.fits) return planned(found.setup, rooms);
+  if (found.fits) return planned(found.setup, rooms, machine);
   const RunSetup failed = without_choice(found.setup);
   return {.setup = failed,
           .memory = plan_memory(failed),
           .budgets = budgets,
           .fits = false,
-          .ways_out = ways_out(open, rooms, found)};
+          .ways_out = ways_out(open, rooms, found),
+          .time = std::nullopt};
+}
+
+}  // namespace
+
+Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine,
+                      const std::vector<ExactPlan>& plans) {
+  constexpr double kFasterBy = 1.05;  // or else the one that needs least of the tiers below
+  Recommended best = least_to_move(setup, room, machine);
+  if (!best.fits || !best.time) return best;
+  const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
+  const double enough = best.time->seconds / kFasterBy;
+  for (const ExactPlan& plan : plans) {
+    if (!plan.fits() || !plan.time || plan.time->seconds > std::min(enough, best.time->seconds)) continue;
+    TrainOptions options = setup.options;
+    options.stage = plan.stage;
+    Recommended faster = planned(setup.with(std::move(options)).with(plan.arrangement), rooms, machine);
+    if (faster.fits) best = std::move(faster);
+  }
+  return best;
 }
 
 std::string command_of(const Recommended& recommended, const OptionTexts& given) {
   const RunSetup& setup = recommended.setup;
   std::string command = setup.ranks.ranks > 1 ? fmt::format("mpirun -n {} ", setup.ranks.ranks) : "";
-  command += fmt::format("zeepo train --model {} --data FILE", quoted(setup.options.model.string()));
+  const std::string model = setup.options.model.empty() ? "DIR" : quoted(setup.options.model.string());
+  command += fmt::format("zeepo train --model {} --data FILE", model);
   if (!has_weights(setup.options.model)) command += " --from-scratch";
   command += fmt::format(" --stage {}", setup.options.stage);
   const auto placed = placement_options(setup);

@@ -1,8 +1,9 @@
 // The settings to begin with: what fits with the least to move, as options of `zeepo train` and as DeepSpeed's JSON.
 //
-// No time is predicted: the order is that of docs/tiers.md. A rank alone runs at stage 0. Several run at stage 2, which
-// sends no more than stage 0, where everything fits on the device; else at stage 3, with as much offloaded as must be
-// (budget/placement_search.h).
+// The order is that of docs/tiers.md. A rank alone runs at stage 0. Several run at stage 2, which sends no more than
+// stage 0, where everything fits on the device; else at stage 3, with as much offloaded as must be
+// (budget/placement_search.h). Where the machine is known, a usual placement that fits and is faster by more than a
+// prediction may err is preferred.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,10 +21,13 @@ struct Recommended {
   PlaceBytes budgets{};
   bool fits = false;
   std::string ways_out;  // where nothing fits: what would help, each way tried
+  std::optional<StepTime> time = {};
 };
 
 // `setup` and `room` as exact_plan.h makes them.
-Recommended recommend(const RunSetup& setup, const RankRoom& room);
+// `plans` are those of the same setup, room and machine.
+Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine = {},
+                      const std::vector<ExactPlan>& plans = {});
 
 // "mpirun -n 8 zeepo train --model DIR --data FILE ...": `given` are the options that the plan was asked with.
 std::string command_of(const Recommended& recommended, const OptionTexts& given);

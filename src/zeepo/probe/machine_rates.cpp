@@ -41,6 +41,10 @@ int count_in(const Json& json, const char* key) {
 
 std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB/s", bytes / 1e9); }
 
+std::string operations(double flops) {
+  return flops < 1e12 ? fmt::format("{:.3g} GFLOP/s", flops / 1e9) : fmt::format("{:.3g} TFLOP/s", flops / 1e12);
+}
+
 std::string line(const char* name, const std::string& text) { return fmt::format("{:<16}{}\n", name, text); }
 
 }  // namespace
@@ -53,6 +57,9 @@ Json to_json(const MachineRates& rates) {
             {"ranks_on_node", rates.ranks_on_node},
             {"threads", rates.threads},
             {"matmul_flops", Json::object()},
+            {"attention_flops", rates.attention_flops},
+            {"device_memory_bytes_per_second", rates.device_memory},
+            {"kernel_seconds", rates.kernel_seconds},
             {"host_memory_bytes_per_second", rates.host_memory},
             {"link_bytes_per_second",
              {{"host_to_device", rates.link.up}, {"device_to_host", rates.link.down}, {"both", rates.link.both}}},
@@ -84,6 +91,9 @@ MachineRates rates_from(const Json& json) {
   rates.threads = count_in(json, "threads");
   const Json& flops = object_in(json, "matmul_flops");
   for (const auto& [dtype, value] : flops.items()) rates.matmul_flops[dtype] = rate_in(flops, dtype.c_str());
+  rates.attention_flops = rate_in(json, "attention_flops");
+  rates.device_memory = rate_in(json, "device_memory_bytes_per_second");
+  rates.kernel_seconds = rate_in(json, "kernel_seconds");
   rates.host_memory = rate_in(json, "host_memory_bytes_per_second");
   const Json& link = object_in(json, "link_bytes_per_second");
   rates.link = {rate_in(link, "host_to_device"), rate_in(link, "device_to_host"), rate_in(link, "both")};
@@ -108,9 +118,10 @@ std::string text_of(const MachineRates& rates) {
       line("machine", fmt::format("{}, {}, {} rank{}, {} thread{} a rank; {}", rates.machine,
                                   name_of_backend(rates.backend), rates.ranks, rates.ranks == 1 ? "" : "s",
                                   rates.threads, rates.threads == 1 ? "" : "s", rates.date));
-  for (const auto& [dtype, flops] : rates.matmul_flops)
-    text += line("matrix product", flops < 1e12 ? fmt::format("{} {:.3g} GFLOP/s", dtype, flops / 1e9)
-                                                : fmt::format("{} {:.3g} TFLOP/s", dtype, flops / 1e12));
+  for (const auto& [dtype, flops] : rates.matmul_flops) text += line("matrix product", dtype + " " + operations(flops));
+  text += line("attention", operations(rates.attention_flops));
+  text += line("device memory", gigabytes(rates.device_memory) + " read and written");
+  text += line("a kernel", fmt::format("{:.3g} us at least", 1e6 * rates.kernel_seconds));
   text += line("host memory", gigabytes(rates.host_memory) + " (triad)");
   text += line("host to device", gigabytes(rates.link.up));
   text += line("device to host", gigabytes(rates.link.down));

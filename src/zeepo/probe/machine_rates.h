@@ -33,6 +33,9 @@ struct MachineRates {
   Backend backend = Backend::cpu;
   int ranks = 1, ranks_on_node = 1, threads = 1;
   std::map<std::string, double> matmul_flops;  // of the device, by dtype
+  double attention_flops = 0;                  // of the device, in 16 bits on a GPU, else in fp32
+  double device_memory = 0;                    // bytes read and written by a kernel that copies
+  double kernel_seconds = 0;                   // of a kernel with nothing to do
   double host_memory = 0;                      // bytes, a triad by all threads
   Link link;
   double host_steps = 0;  // elements of AdamW in fp32, by the host while the link is busy

@@ -17,6 +17,7 @@
 #include "zeepo/device/copy_lane.h"
 #include "zeepo/device/memory.h"
 #include "zeepo/io/swap_file.h"
+#include "zeepo/kernels/attention.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/kernels/matmul.h"
 #include "zeepo/tensor/tensor.h"
@@ -68,18 +69,58 @@ double slowest(Communicator& communicator, double rate) {
   return rate;
 }
 
+// The three products of a layer in training: forward, and backward for its input and its weight.
 double matmul_flops(Session& session, DType dtype) {
-  const std::int64_t side = session.compute().backend() == Backend::cuda ? 8192 : 768;
-  const Tensor a(Shape{side, side}, dtype), b(Shape{side, side}, dtype), c(Shape{side, side}, dtype);
-  const double flops = 2.0 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side);
-  dispatch(session.compute(), [&](auto& stream) {
-    fill(stream, a.view(), 0.5F);
-    fill(stream, b.view(), 0.5F);
+  const bool gpu = session.compute().backend() == Backend::cuda;
+  const std::int64_t rows = gpu ? 8192 : 256, side = gpu ? 8192 : 768;
+  const Tensor x({rows, side}, dtype), y({rows, side}, dtype), weight({side, side}, dtype), sum({side, side}, dtype);
+  launch([&](auto& stream) {
+    for (const Tensor* tensor : {&x, &y, &weight}) fill(stream, tensor->view(), 0.01F);
   });
-  return rate_of(flops, [&] {
-    dispatch(session.compute(), [&](auto& stream) { matmul(stream, a.view(), b.view(), c.view()); });
+  const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(side) * static_cast<double>(side);
+  return rate_of(3 * flops, [&] {
+    launch([&](auto& stream) {
+      matmul(stream, x.view(), weight.view(), y.view(), {.b = Transpose::yes});
+      matmul(stream, y.view(), weight.view(), x.view());
+      matmul(stream, y.view(), x.view(), sum.view(), {.a = Transpose::yes});
+      fill(stream, x.view(), 0.01F);
+    });
     session.compute().synchronize();
   });
+}
+
+double attention_flops(Session& session) {
+  const bool gpu = session.compute().backend() == Backend::cuda;
+  const std::int64_t batch = gpu ? 4 : 1, rows = gpu ? 2048 : 512, heads = gpu ? 16 : 4, width = gpu ? 128 : 64;
+  const Shape shape{batch, rows, heads * width};
+  const DType dtype = gpu ? DType::bf16 : DType::f32;
+  const Tensor x(shape, dtype), y(shape, dtype);
+  launch([&](auto& stream) { fill(stream, x.view(), 0.5F); });
+  const Heads in = heads_of(x.view(), 0, heads, width), out = heads_of(y.view(), 0, heads, width);
+  const double pairs = static_cast<double>(rows) * static_cast<double>(rows + 1) / 2;
+  return rate_of(4 * pairs * static_cast<double>(batch * heads * width), [&] {
+    launch([&](auto& stream) { attention(stream, in, in, in, out, View{}, {.scale = 0.1F}); });
+    session.compute().synchronize();
+  });
+}
+
+double device_memory_rate(Session& session) {
+  const std::int64_t elements = session.compute().backend() == Backend::cuda ? 128 << 20 : 4 << 20;
+  const Tensor x({elements}, DType::f32), y({elements}, DType::f32);
+  launch([&](auto& stream) { fill(stream, x.view(), 0.5F); });
+  return rate_of(2.0 * sizeof(float) * static_cast<double>(elements), [&] {
+    launch([&](auto& stream) { copy(stream, x.view(), y.view()); });
+    session.compute().synchronize();
+  });
+}
+
+double kernel_seconds(Session& session) {
+  constexpr int kKernels = 1000;
+  const Tensor x({64}, DType::f32);
+  return 1 / rate_of(kKernels, [&] {
+           for (int i = 0; i < kKernels; ++i) launch([&](auto& stream) { scale(stream, x.view(), 1, x.view()); });
+           session.compute().synchronize();
+         });
 }
 
 // a = b + s c over more than caches hold; counted are the bytes that are read and written.
@@ -188,12 +229,6 @@ MachineRates::Collectives collectives(Session& session, ThreadPool& pool) {
   return rates;
 }
 
-std::string machine_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "this machine";
-  return name.data();
-}
-
 std::string now() {
   const std::time_t time = std::time(nullptr);
   std::tm utc{};
@@ -204,6 +239,12 @@ std::string now() {
 }
 
 }  // namespace
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "this machine";
+  return name.data();
+}
 
 MachineRates measure_machine(const ProbeOptions& options, const GpuPlace& place, Communicator& communicator) {
   MachineRates rates;
@@ -226,6 +267,9 @@ MachineRates measure_machine(const ProbeOptions& options, const GpuPlace& place,
   const auto of_all = [&](double rate) { return slowest(communicator, rate); };
   for (const DType dtype : {DType::f32, DType::bf16})
     rates.matmul_flops[std::string(name_of(dtype))] = of_all(matmul_flops(session, dtype));
+  rates.attention_flops = of_all(attention_flops(session));
+  rates.device_memory = of_all(device_memory_rate(session));
+  rates.kernel_seconds = 1 / of_all(1 / kernel_seconds(session));
   rates.host_memory = of_all(triad(pool));
   rates.link = links(session.compute());
   for (double* rate : {&rates.link.up, &rates.link.down, &rates.link.both}) *rate = of_all(*rate);

@@ -20,4 +20,7 @@ struct ProbeOptions {
 // Takes a few seconds and about a GiB of host memory; files are unnamed and gone afterwards.
 MachineRates measure_machine(const ProbeOptions& options, const GpuPlace& place, Communicator& communicator);
 
+// Of this machine, as its rates are kept under.
+std::string machine_name();
+
 }  // namespace zeepo

@@ -32,8 +32,9 @@ class DeviceScope {
   Device* outer_;
 };
 
-// Runs f(stream) on the current device's compute stream; a dry device runs nothing. So that a dry pass takes all the
-// memory that a real one does, f asks for no saved value, and makes no tensor: that throws Error.
+// Runs f(stream) on the current device's compute stream; a dry device runs nothing, or counts the time (compute_on). So
+// that a dry pass takes all the memory that a real one does, f asks for no saved value, and makes no tensor: that
+// throws Error.
 template <class F>
 void launch(F&& f) {
   Device& device = Device::current();
@@ -42,7 +43,7 @@ void launch(F&& f) {
     ~Launching() { on = false; }
     bool& on;
   } const launching(device.launching);
-  dispatch(device.compute, std::forward<F>(f));
+  compute_on(device.compute, std::forward<F>(f));
 }
 
 }  // namespace zeepo

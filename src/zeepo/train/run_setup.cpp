@@ -13,8 +13,7 @@ namespace {
 constexpr std::int64_t kDefaultSeqLen = 1024;
 constexpr int kHostPieces = 6;  // buffers for those that the host steps beside the device: down, stepped, up
 
-ModelConfig configured(const TrainOptions& options) {
-  ModelConfig config = load_config(options.model);
+ModelConfig configured(ModelConfig config, const TrainOptions& options) {
   if (options.dropout) config.embed_dropout = config.residual_dropout = config.attention_dropout = *options.dropout;
   return config;
 }
@@ -58,7 +57,13 @@ std::int64_t snapshot_bytes(const RunSetup& setup) {
 
 RunSetup make_setup(TrainOptions options, const RankShape& ranks) {
   check(options);
-  ModelConfig config = configured(options);
+  const ModelConfig config = load_config(options.model);
+  return make_setup(std::move(options), ranks, config);
+}
+
+RunSetup make_setup(TrainOptions options, const RankShape& ranks, const ModelConfig& of_model) {
+  check(options);
+  ModelConfig config = configured(of_model, options);
   if (options.seq_len == 0) options.seq_len = std::min(kDefaultSeqLen, config.max_positions);
   if (options.seq_len > config.max_positions)
     throw UsageError("train: --seq-len {}: the model has {} positions", options.seq_len, config.max_positions);

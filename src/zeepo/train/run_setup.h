@@ -36,6 +36,8 @@ struct RunSetup {
 
 // Checks the options against each other and against config.json. A seq_len of 0 becomes the default.
 RunSetup make_setup(TrainOptions options, const RankShape& ranks);
+// The same of a model that has no directory.
+RunSetup make_setup(TrainOptions options, const RankShape& ranks, const ModelConfig& of_model);
 
 EngineOptions engine_options(const RunSetup& setup);
 LowerTiers::Options lower_options(const RunSetup& setup);

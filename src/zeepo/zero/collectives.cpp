@@ -44,8 +44,31 @@ Collectives::Collectives(Communicator& communicator, Overlap overlap, const Wire
   worker_ = std::make_unique<Worker>();
 }
 
-Collecting Collectives::run(std::function<Point(const Point&)> job) {
-  if (!worker_) return {};
+// NCCL's are queued at once; through host memory the rank's thread waits for their end.
+Collecting Collectives::simulated(const SentBytes& sent, const std::vector<Completion>& after) {
+  SimulatedTime* time = simulated_time(Device::current().compute);
+  if (time == nullptr || alone()) return {};
+  double start = time->computed();
+  for (const Completion& earlier : after) start = std::max(start, earlier.simulated_end());
+  const SimulatedRates& rates = time->rates();
+  // Rings enter each node once: a rank sends its part of the node's.
+  const bool rings = communicator_.on_device() != nullptr && wire_.nodes.matter();
+  const double all = static_cast<double>(sent.all);
+  const double between = rings ? all / communicator_.local_size() : static_cast<double>(sent.between_nodes);
+  const double within = rings ? all : all - between;
+  const SimulatedTime::Part part{
+      SimulatedTime::Resource::ranks,
+      rates.collective_seconds + std::max(within / rates.within_node, between / rates.between_nodes)};
+  const double end = time->run(SimulatedTime::Lane::ranks, start, {&part, 1});
+  Collecting collecting{.given = {}, .done = std::make_shared<Point>(Point::at(end))};
+  if (communicator_.on_device() == nullptr) collecting.given = Completion::at(*time, end);
+  if (overlap_ == Overlap::no) wait(collecting);
+  return collecting;
+}
+
+Collecting Collectives::run(const SentBytes& sent, const std::vector<Completion>& after,
+                            std::function<Point(const Point&)> job) {
+  if (!worker_) return simulated(sent, after);
   Point start;  // what the job reads has been computed then
   dispatch(Device::current().compute, [&](auto& s) { start = point_of(s); });
   Collecting collecting{.given = {}, .done = std::make_shared<Point>()};
@@ -55,25 +78,23 @@ Collecting Collectives::run(std::function<Point(const Point&)> job) {
   return collecting;
 }
 
-// What leaves the node where a rank sends every other the same amount.
-std::int64_t Collectives::to_other_nodes(std::int64_t sent) const {
-  if (size() == 1) return 0;
-  return sent * (size() - static_cast<std::int64_t>(wire_.nodes.peers_of(rank()).size())) / (size() - 1);
+// Of a collective that sends every other rank the same amount.
+SentBytes Collectives::sent_to_all(std::size_t bytes) const {
+  const std::int64_t sent = sent_of(bytes, size());
+  if (size() == 1) return {sent, 0};
+  const auto elsewhere = size() - static_cast<std::int64_t>(wire_.nodes.peers_of(rank()).size());
+  return {sent, sent * elsewhere / (size() - 1)};
 }
 
 Collecting Collectives::all_gather(ConstView shard, View full, const Label& label, std::vector<Completion> after,
                                    const GatherWire& wire) {
   const bool by_messages = wire.type != WireType::same || wire.node_copy || (on_host_ && wire_.nodes.matter());
-  if (by_messages) {
-    const SentBytes sent = sent_by_gather(wire_, wire.from, message_bytes(wire.type, full.dtype, shard.elements()));
-    sent_.all_gather += sent.all;
-    sent_.between_nodes += sent.between_nodes;
-  } else {
-    const std::int64_t sent = sent_of(full.bytes(), size());
-    sent_.all_gather += sent;
-    sent_.between_nodes += to_other_nodes(sent);
-  }
-  return run([=, this](const Point& start) mutable {
+  const SentBytes sent = by_messages
+                             ? sent_by_gather(wire_, wire.from, message_bytes(wire.type, full.dtype, shard.elements()))
+                             : sent_to_all(full.bytes());
+  sent_.all_gather += sent.all;
+  sent_.between_nodes += sent.between_nodes;
+  return run(sent, after, [=, this](const Point& start) mutable {
     for (auto& earlier : after) earlier.wait();
     const Span span(timeline_, TimelineRow::collectives, "all-gather", {label.what});
     if (!by_messages) return ranks_->all_gather(start, shard, full, label);
@@ -88,7 +109,7 @@ Collecting Collectives::reduce_coded(WireType type, ConstView full, View error, 
   const SentBytes sent = sent_by_reduce(wire_, message_bytes(type, full.dtype, shard.elements()));
   sent_.reduce_scatter += sent.all;
   sent_.between_nodes += sent.between_nodes;
-  return run([=, this](const Point&) mutable {
+  return run(sent, after, [=, this](const Point&) mutable {
     for (auto& earlier : after) earlier.wait();
     const Span span(timeline_, TimelineRow::collectives, "reduce-scatter", {label.what});
     reduce_by_messages(communicator_, wire_stream_, wire_, type, full, bytes_of(wire_room_), shard, error, label, how);
@@ -113,10 +134,10 @@ std::int64_t Collectives::node_copy_bytes(WireType type, DType dtype, const Exte
 
 Collecting Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label, const SumInto& how,
                                        std::vector<Completion> after) {
-  const std::int64_t sent = sent_of(full.bytes(), size());
-  sent_.reduce_scatter += sent;
-  sent_.between_nodes += to_other_nodes(sent);
-  return run([=, this](const Point& start) mutable {
+  const SentBytes sent = sent_to_all(full.bytes());
+  sent_.reduce_scatter += sent.all;
+  sent_.between_nodes += sent.between_nodes;
+  return run(sent, after, [=, this](const Point& start) mutable {
     for (auto& earlier : after) earlier.wait();
     const Span span(timeline_, TimelineRow::collectives, "reduce-scatter", {label.what});
     return ranks_->reduce_scatter(start, full, scratch, shard, label, how);
@@ -124,10 +145,10 @@ Collecting Collectives::reduce_scatter(ConstView full, View scratch, View shard,
 }
 
 void Collectives::all_reduce(View x, const Label& label) {
-  const std::int64_t sent = sent_of(2 * x.bytes(), size());
-  sent_.all_reduce += sent;
-  sent_.between_nodes += to_other_nodes(sent);
-  Collecting done = run([=, this](const Point& start) {
+  const SentBytes sent = sent_to_all(2 * x.bytes());
+  sent_.all_reduce += sent.all;
+  sent_.between_nodes += sent.between_nodes;
+  Collecting done = run(sent, {}, [=, this](const Point& start) {
     const Span span(timeline_, TimelineRow::collectives, "all-reduce", {label.what});
     return ranks_->all_reduce(start, x, label);
   });
@@ -135,7 +156,7 @@ void Collectives::all_reduce(View x, const Label& label) {
 }
 
 void Collectives::broadcast(View x, int root, const Label& label) {
-  Collecting done = run([=, this](const Point& start) {
+  Collecting done = run(sent_to_all(x.bytes()), {}, [=, this](const Point& start) {
     const Span span(timeline_, TimelineRow::collectives, "broadcast", {label.what});
     return ranks_->broadcast(start, x, root, label);
   });
@@ -144,6 +165,13 @@ void Collectives::broadcast(View x, int root, const Label& label) {
 
 void Collectives::wait(Collecting& collecting) {
   const Span span(timeline_, TimelineRow::compute, "wait for", {"the ranks"}, kLeastWait);
+  if (SimulatedTime* time = simulated_time(Device::current().compute)) {
+    const double before = std::max(time->now(), time->computed());
+    collecting.given.wait();
+    if (const auto done = std::exchange(collecting.done, nullptr)) time->compute_after(done->simulated_time());
+    stalled_seconds_ += std::max(time->now(), time->computed()) - before;
+    return;
+  }
   const auto start = std::chrono::steady_clock::now();
   collecting.given.wait();
   if (const auto done = std::exchange(collecting.done, nullptr))

@@ -1,11 +1,12 @@
 // The engine's collectives, overlapped with the compute: one thread runs them in the order of the calls, which is the
 // same on every rank.
 //
-// Nothing is sent in a dry pass or by a rank alone. The tensors of a collective must live until the compute thread has
-// waited for its Collecting: so every pass allocates and frees at the same places. A collective starts when the compute
-// stream has reached the point of the call; after the wait, the compute stream continues when the collective is done.
-// With NCCL the wait blocks the host only until the collective is queued, and an all-gather may overtake a reduction:
-// a collective that needs the result of another is started after the wait for that one.
+// Nothing is sent in a dry pass, whose clock goes forward where it has one, or by a rank alone. The tensors of a
+// collective must live until the compute thread has waited for its Collecting: so every pass allocates and frees at the
+// same places. A collective starts when the compute stream has reached the point of the call; after the wait, the
+// compute stream continues when the collective is done. With NCCL the wait blocks the host only until the collective is
+// queued, and an all-gather may overtake a reduction: a collective that needs the result of another is started after
+// the wait for that one.
 #pragma once
 
 #include <cstdint>
@@ -76,8 +77,11 @@ class Collectives {
   const CommBytes& sent() const { return sent_; }
 
  private:
-  Collecting run(std::function<Point(const Point& start)> job);
-  std::int64_t to_other_nodes(std::int64_t sent) const;
+  // `job` waits for `after`. In a dry pass it is not run.
+  Collecting run(const SentBytes& sent, const std::vector<Completion>& after,
+                 std::function<Point(const Point& start)> job);
+  Collecting simulated(const SentBytes& sent, const std::vector<Completion>& after);
+  SentBytes sent_to_all(std::size_t bytes) const;
 
   Communicator& communicator_;
   Overlap overlap_;

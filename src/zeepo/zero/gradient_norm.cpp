@@ -20,7 +20,10 @@ GradientNorm::GradientNorm(const StatePlan& plan, Collectives& collectives)
   if (plan.options.dtype == DType::f16) loss_scale_ = LossScale(plan.options.loss_scale);
   layout_ = norm_layout(plan);
   nodes_ = Tensor({plan.ranks.size * layout_.rank_nodes}, DType::f32, Kind::working);
-  table_ = Tensor::from<std::int32_t>(layout_.table, {static_cast<std::int64_t>(layout_.table.size())}, Kind::working);
+  const Shape table{layout_.table_elements};
+  table_ = Device::current().compute.dry()
+               ? Tensor(table, DType::i32, Kind::working)
+               : Tensor::from<std::int32_t>(norm_table(plan, layout_), table, Kind::working);
   blocks_ = Tensor({std::max<std::int64_t>(layout_.blocks, 1)}, DType::f32, Kind::working);
   control_ = Tensor({kControlSize}, DType::f32, Kind::working);
   own_losses_ = Tensor({kLosses + 1}, DType::f32, Kind::working);

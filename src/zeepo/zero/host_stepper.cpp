@@ -32,8 +32,9 @@ HostStepper::~HostStepper() {
 
 HostStepper::Done HostStepper::run(Job job) {
   Stream& host = tiers_.host_stream();
-  if (host.dry()) return {};
-  if (!worker_) {
+  SimulatedTime* time = simulated_time(host);
+  if (host.dry() && time == nullptr) return {};
+  if (!worker_ && !host.dry()) {
     pool_ = std::make_unique<ThreadPool>(host_step_threads(static_cast<CpuStream&>(host).pool().threads()));
     stream_ = std::make_unique<CpuStream>(*pool_);
     worker_ = std::make_unique<Worker>();
@@ -42,26 +43,38 @@ HostStepper::Done HostStepper::run(Job job) {
   std::byte* memory = slot.memory.data();
   const View grads{memory, job.grads.dtype, job.grads.shape};
   View param = job.param;
-  if (param) param.data = memory + Arena::aligned(grads.bytes(), kAlignment);
+  const bool brings_weights = param.shape.rank() > 0;
+  if (brings_weights) param.data = memory + Arena::aligned(grads.bytes(), kAlignment);
 
   job.after.push_back(
       tiers_.download_out_of_band(job.grads.data, memory, grads.bytes(), job.gradients, {std::move(slot.free)}));
-  if (param)
+  if (brings_weights)
     job.after.push_back(tiers_.download_out_of_band(job.param.data, static_cast<std::byte*>(param.data), param.bytes(),
                                                     job.parameters, {}));
   Done done;
-  done.stepped =
-      worker_->run([=, this, after = std::move(job.after), step = std::move(job.step), about = job.state]() mutable {
-        for (auto& earlier : after) earlier.wait();
-        const Span span(timeline_, TimelineRow::host_step, "step", about);
-        step(*stream_, grads, param);
-      });
+  if (time != nullptr)
+    done.stepped = simulated(*time, grads.elements(), job.after);
+  else
+    done.stepped =
+        worker_->run([=, this, after = std::move(job.after), step = std::move(job.step), about = job.state]() mutable {
+          for (auto& earlier : after) earlier.wait();
+          const Span span(timeline_, TimelineRow::host_step, "step", about);
+          step(*stream_, grads, param);
+        });
   done.weights = done.stepped;
-  if (param)
+  if (brings_weights)
     done.weights = tiers_.upload_out_of_band(static_cast<const std::byte*>(param.data), job.param.data, param.bytes(),
                                              job.parameters, {done.stepped});
   slot.free = done.weights;
   return done;
+}
+
+Completion HostStepper::simulated(SimulatedTime& time, std::int64_t elements, const std::vector<Completion>& after) {
+  double start = time.now();
+  for (const Completion& earlier : after) start = std::max(start, earlier.simulated_end());
+  const SimulatedTime::Part part{SimulatedTime::Resource::host_step,
+                                 static_cast<double>(elements) / time.rates().host_steps};
+  return Completion::at(time, time.run(SimulatedTime::Lane::host_step, start, {&part, 1}));
 }
 
 // Copies wait for steps and steps for copies; after a failure one kind may be done long before the other.

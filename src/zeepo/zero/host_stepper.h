@@ -45,6 +45,8 @@ class HostStepper {
   void drain();
 
  private:
+  static Completion simulated(SimulatedTime& time, std::int64_t elements, const std::vector<Completion>& after);
+
   struct Slot {
     Block memory;
     Completion free;

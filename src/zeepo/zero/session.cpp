@@ -67,11 +67,12 @@ SharedBytes share_memory(std::int64_t all, const SharedBytes& given, const Share
   return shared;
 }
 
-Session::Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory,
-                 std::unique_ptr<LowerTiers> lower, Communicator& communicator)
+Session::Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<Stream> host,
+                 std::unique_ptr<ArenaTier> memory, std::unique_ptr<LowerTiers> lower, Communicator& communicator)
     : pool_(std::move(pool)),
       compute_(std::move(compute)),
-      host_(compute_.get()),
+      own_host_(std::move(host)),
+      host_(own_host_ ? own_host_.get() : compute_.get()),
       memory_(std::move(memory)),
       lower_(std::move(lower)),
       communicator_(&communicator),
@@ -87,11 +88,12 @@ Session::Session(const Options& options, Communicator& communicator)
       communicator_(&communicator),
       scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get(), options.timeline)) {}
 
-Session Session::dry(Communicator& communicator, const LowerTiers::Options& lower, Backend plays) {
-  auto compute = std::make_unique<DryStream>(plays);
+Session Session::dry(Communicator& communicator, const LowerTiers::Options& lower, Backend plays, SimulatedTime* time) {
+  auto compute = std::make_unique<DryStream>(plays, time);
+  auto host = plays == Backend::cpu ? nullptr : std::make_unique<DryStream>(Backend::cpu, time);
   auto memory = std::make_unique<ArenaTier>("device", kBoundless, ArenaTier::Backing::none);
-  auto below = std::make_unique<LowerTiers>(lower, *compute, *compute);
-  return Session(nullptr, std::move(compute), std::move(memory), std::move(below), communicator);
+  auto below = std::make_unique<LowerTiers>(lower, *compute, host ? *host : *compute);
+  return Session(nullptr, std::move(compute), std::move(host), std::move(memory), std::move(below), communicator);
 }
 
 const Usage& Session::peak(Place place) const {

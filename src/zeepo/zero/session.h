@@ -48,9 +48,10 @@ class Session {
 
   // A session that computes, alone or as one of several ranks; the communicator is borrowed.
   explicit Session(const Options& options, Communicator& communicator = alone());
-  // The same run dry: shapes and addresses, no memory, no arithmetic, nothing sent.
+  // The same run dry: shapes and addresses, no memory, no arithmetic, nothing sent. With a clock, which is borrowed,
+  // the time that it would take.
   static Session dry(Communicator& communicator = alone(), const LowerTiers::Options& lower = {},
-                     Backend plays = Backend::cpu);
+                     Backend plays = Backend::cpu, SimulatedTime* time = nullptr);
 
   ArenaTier& memory() { return *memory_; }
   LowerTiers& lower() { return *lower_; }
@@ -70,8 +71,8 @@ class Session {
   ThreadPool* pool() { return pool_.get(); }  // null in a dry session
 
  private:
-  Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<ArenaTier> memory,
-          std::unique_ptr<LowerTiers> lower, Communicator& communicator);
+  Session(std::unique_ptr<ThreadPool> pool, std::unique_ptr<Stream> compute, std::unique_ptr<Stream> host,
+          std::unique_ptr<ArenaTier> memory, std::unique_ptr<LowerTiers> lower, Communicator& communicator);
 
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Stream> compute_;

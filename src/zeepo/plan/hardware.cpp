@@ -1,0 +1,151 @@
+#include "zeepo/plan/hardware.h"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "zeepo/base/error.h"
+#include "zeepo/base/file.h"
+#include "zeepo/base/size.h"
+#include "zeepo/plan/known_hardware.h"
+
+namespace zeepo {
+namespace {
+
+using Json = nlohmann::json;
+
+// An object whose keys are all asked for.
+class Reader {
+ public:
+  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json.is_object()) throw UsageError("{}: must be an object", where_);
+  }
+
+  bool has(const char* key) const { return json_.contains(key); }
+  const Json& at(const char* key) {
+    read_.insert(key);
+    const auto found = json_.find(key);
+    if (found == json_.end()) throw UsageError("{}: {} is missing", where_, key);
+    return *found;
+  }
+  // Above 0.
+  double number(const char* key, double unit) {
+    const Json& value = at(key);
+    const double number = value.is_number() ? value.get<double>() * unit : NAN;
+    if (!(number > 0 && std::isfinite(number)))
+      throw UsageError("{}: {} {}: must be a number above 0", where_, key, value.dump());
+    return number;
+  }
+  int count(const char* key) {
+    constexpr double kMost = 1 << 20;
+    const double number = this->number(key, 1);
+    if (number != std::floor(number) || number > kMost)
+      throw UsageError("{}: {} {}: must be a whole number from 1 to {}", where_, key, number, kMost);
+    return static_cast<int>(number);
+  }
+  std::int64_t size(const char* key) {
+    const Json& value = at(key);
+    if (!value.is_string()) throw UsageError("{}: {} {}: must be a size such as \"80GiB\"", where_, key, value.dump());
+    try {
+      return parse_size(value.get<std::string>());
+    } catch (const Error& error) {
+      throw UsageError("{}: {}: {}", where_, key, error.what());
+    }
+  }
+  Reader object(const char* key) { return {at(key), where_ + ": " + key}; }
+  // Throws UsageError for a key that nobody asked for: most likely misspelt.
+  void check_all_read() const {
+    for (const auto& [key, value] : json_.items())
+      if (!read_.contains(key)) throw UsageError("{}: {}: no such key", where_, key);
+  }
+
+ private:
+  const Json& json_;
+  std::string where_;
+  std::set<std::string> read_;
+};
+
+constexpr double kGiga = 1e9, kTera = 1e12, kMicro = 1e-6;
+
+void read_gpu(Reader gpu, Hardware& hardware) {
+  SimulatedRates& rates = hardware.rates;
+  hardware.device_bytes = gpu.size("memory");
+  Reader tflops = gpu.object("tflops");
+  rates.products_fp32 = tflops.number("fp32", kTera);
+  rates.products_16bit = tflops.number("16bit", kTera);
+  rates.products_fp8 = tflops.has("fp8") ? tflops.number("fp8", kTera) : rates.products_16bit;
+  tflops.check_all_read();
+  rates.attention = gpu.number("attention_tflops", kTera);
+  rates.device_memory = gpu.number("memory_gbps", kGiga);
+  rates.kernel_seconds = gpu.number("kernel_us", kMicro);
+  gpu.check_all_read();
+}
+
+void read_host(Reader host, Hardware& hardware) {
+  hardware.host_bytes = host.size("memory");
+  hardware.rates.host_steps = host.number("step_gelements", kGiga);
+  host.check_all_read();
+}
+
+void read_link(Reader link, SimulatedRates& rates) {
+  rates.to_device = link.number("to_device_gbps", kGiga);
+  rates.to_host = link.number("to_host_gbps", kGiga);
+  link.check_all_read();
+}
+
+void read_network(Reader network, SimulatedRates& rates) {
+  rates.within_node = network.number("within_node_gbps", kGiga);
+  rates.between_nodes = network.number("between_nodes_gbps", kGiga);
+  rates.collective_seconds = network.number("collective_us", kMicro);
+  network.check_all_read();
+}
+
+void read_disk(Reader disk, Hardware& hardware) {
+  hardware.nvme_bytes = disk.size("size");
+  hardware.rates.read = disk.number("read_gbps", kGiga);
+  hardware.rates.write = disk.number("write_gbps", kGiga);
+  disk.check_all_read();
+}
+
+}  // namespace
+
+Hardware parse_hardware(std::string_view text, const std::string& what) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) throw UsageError("{}: is not JSON", what);
+  Reader reader(json, what);
+  Hardware hardware;
+  hardware.rates.beside_host = true;
+  const Json& name = reader.at("name");
+  if (!name.is_string()) throw UsageError("{}: name must be a text", what);
+  hardware.name = name.get<std::string>();
+  hardware.nodes = reader.count("nodes");
+  hardware.gpus_per_node = reader.count("gpus_per_node");
+  read_gpu(reader.object("gpu"), hardware);
+  read_host(reader.object("host"), hardware);
+  read_link(reader.object("link"), hardware.rates);
+  read_network(reader.object("network"), hardware.rates);
+  if (reader.has("disk")) read_disk(reader.object("disk"), hardware);
+  reader.check_all_read();
+  return hardware;
+}
+
+std::vector<std::string> hardware_names() {
+  std::vector<std::string> names;
+  for (const KnownHardware& known : known_hardware()) names.emplace_back(known.name);
+  return names;
+}
+
+Hardware find_hardware(const std::string& name_or_file) {
+  for (const KnownHardware& known : known_hardware())
+    if (known.name == name_or_file) return parse_hardware(known.json, "--hardware " + name_or_file);
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(name_or_file, ignored))
+    throw UsageError("--hardware {}: no such file, and none of {}", name_or_file, fmt::join(hardware_names(), ", "));
+  return parse_hardware(read_text(name_or_file), "--hardware " + name_or_file);
+}
+
+}  // namespace zeepo

@@ -1,0 +1,76 @@
+#include "zeepo/plan/plan_machine.h"
+
+#include <algorithm>
+
+#include "zeepo/probe/measure.h"
+
+namespace zeepo {
+namespace {
+
+double rate_of(const MachineRates& rates, const char* dtype) {
+  const auto found = rates.matmul_flops.find(dtype);
+  return found == rates.matmul_flops.end() ? 0 : found->second;
+}
+
+void limit(double& rate, double most) {
+  if (most > 0) rate = rate > 0 ? std::min(rate, most) : most;
+}
+
+}  // namespace
+
+SimulatedRates simulated_rates(const MachineRates& measured) {
+  SimulatedRates rates;
+  rates.products_fp32 = rate_of(measured, "fp32");
+  rates.products_16bit = rate_of(measured, "bf16");
+  rates.products_fp8 = 2 * rates.products_16bit;
+  rates.attention = measured.attention_flops;
+  rates.device_memory = measured.device_memory;
+  rates.kernel_seconds = measured.kernel_seconds;
+  rates.beside_host = measured.backend == Backend::cuda;
+  rates.to_device = measured.link.up;
+  rates.to_host = measured.link.down;
+  rates.host_steps = measured.host_steps;
+  if (measured.files) {
+    rates.read = measured.files->read;
+    rates.write = measured.files->write;
+  }
+  if (measured.collectives) {
+    rates.within_node = rates.between_nodes =
+        std::min(measured.collectives->all_gather, measured.collectives->reduce_scatter);
+    rates.collective_seconds = measured.collectives->all_reduce_seconds;
+  }
+  return rates;
+}
+
+SimulatedRates throttled(SimulatedRates rates, const TrainOptions& options) {
+  limit(rates.to_device, options.link_bytes_per_second);
+  limit(rates.to_host, options.link_bytes_per_second);
+  limit(rates.read, options.nvme_bytes_per_second);
+  limit(rates.write, options.nvme_bytes_per_second);
+  limit(rates.within_node, options.rank_bytes_per_second);
+  limit(rates.between_nodes, options.rank_bytes_per_second);
+  return rates;
+}
+
+PlanMachine probed_machine(Backend backend, int ranks) {
+  const auto kept = kept_rates(rates_path(machine_name(), backend, ranks));
+  if (!kept)
+    return {ranks == 1 ? "zeepo probe, run once on this machine, lets a plan tell times"
+                       : fmt::format("mpirun -n {} zeepo probe, run once on this machine, lets a plan tell times; "
+                                     "--hardware describes another one",
+                                     ranks),
+            std::nullopt};
+  return {"zeepo probe of " + kept->date, simulated_rates(*kept)};
+}
+
+PlanMachine described_machine(const Hardware& hardware) { return {hardware.name, hardware.rates}; }
+
+std::optional<StepTime> step_time(const RunSetup& setup, const PlanMachine& machine) {
+  if (!machine.rates) return std::nullopt;
+  const SimulatedRates rates = throttled(*machine.rates, setup.options);
+  if (setup.options.placement.in_files() && (rates.read <= 0 || rates.write <= 0)) return std::nullopt;
+  if (setup.ranks.ranks > 1 && rates.within_node <= 0) return std::nullopt;
+  return predict_step(setup, rates);
+}
+
+}  // namespace zeepo

@@ -1,0 +1,30 @@
+// The machine that a plan is for: described, or probed before on this one.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "zeepo/plan/hardware.h"
+#include "zeepo/probe/machine_rates.h"
+#include "zeepo/train/options.h"
+#include "zeepo/train/step_time.h"
+
+namespace zeepo {
+
+struct PlanMachine {
+  std::string source;                   // "zeepo probe of 2026-11-16", "DGX-2, 16 V100"; or why there are no rates
+  std::optional<SimulatedRates> rates;  // none: no times
+};
+
+SimulatedRates simulated_rates(const MachineRates& rates);
+// No faster than --simulate-link makes them.
+SimulatedRates throttled(SimulatedRates rates, const TrainOptions& options);
+
+// What `zeepo probe` has kept of this machine, for so many ranks.
+PlanMachine probed_machine(Backend backend, int ranks);
+PlanMachine described_machine(const Hardware& hardware);
+
+// Nothing where there are no rates, or none of the files that it needs.
+std::optional<StepTime> step_time(const RunSetup& setup, const PlanMachine& machine);
+
+}  // namespace zeepo
