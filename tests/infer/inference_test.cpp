@@ -36,14 +36,16 @@ class Streamed : public ::testing::TestWithParam<std::string> {
     return options;
   }
 
-  Answer answer(const InferenceOptions& options, Communicator& communicator = alone()) const {
+  Answer answer(const InferenceOptions& options, Communicator& communicator = alone(), double temperature = 0) const {
     Answer answer;
     const auto work = [&](ModelEngine& engine, LanguageModel& model) {
       answer.logits = prompt_logits(engine, model, prompt_);
-      answer.generation =
-          generate(engine, model, options.dtype, prompt_,
-                   {.max_new_tokens = static_cast<std::int64_t>(expected_.size()), .sampling = {}, .stop = {}},
-                   [](std::int32_t) {});
+      answer.generation = generate(engine, model, options.dtype, prompt_,
+                                   {.max_new_tokens = static_cast<std::int64_t>(expected_.size()),
+                                    .sampling = {.temperature = static_cast<float>(temperature)},
+                                    .stop = {},
+                                    .draft_tokens = 4},
+                                   [](std::int32_t) {});
     };
     Inference inference(options, communicator, work);
     work(inference.engine(), inference.model());
@@ -119,6 +121,82 @@ TEST_P(Streamed, RanksKeepAPartEachAndAnswerAlike) {
       EXPECT_GT(own.generation.last_pass().moved.sent.all_gather, 0);
     }
   }
+}
+
+// Codes are expanded to the same values wherever they come from.
+TEST_P(Streamed, CodedWeightsAnswerAlikeWhereverTheyLive) {
+  const Answer exact = answer(options());
+  for (const CodedType type : {CodedType::int8, CodedType::int4}) {
+    InferenceOptions coded = options();
+    coded.weights = type;
+    const Answer resident = answer(coded);
+    EXPECT_NE(resident.logits, exact.logits) << name_of(type);
+    std::vector<InferenceOptions> places(5, coded);
+    places[0].params.host = 1;
+    places[1].params.nvme = 1;
+    places[2].params = {0.4, 0.3};
+    places[3].params.host = 0.5;
+    places[3].cache = CachePolicy::lru;
+    places[4].params.nvme = 1;
+    places[4].prefetch_bytes = 0;
+    places[4].blocks_per_unit = 2;
+    for (InferenceOptions& options : places) {
+      options.nvme_paths = {files_.path()};
+      const Answer streamed = answer(options);
+      EXPECT_EQ(streamed.ids, resident.ids) << placement_flags(options);
+      EXPECT_EQ(streamed.logits, resident.logits) << placement_flags(options);
+      for (std::size_t i = 0; i < kPlaces.size(); ++i) EXPECT_LE(streamed.used[i], streamed.planned[i]);
+    }
+    ThreadsWorld world(3);
+    run(world, [&](Communicator& communicator) {
+      InferenceOptions sharded = coded;
+      sharded.threads = 1;
+      sharded.params.host = type == CodedType::int8 ? 1 : 0;
+      const Answer own = answer(sharded, communicator);
+      EXPECT_EQ(own.ids, resident.ids);
+      EXPECT_EQ(own.logits, resident.logits);
+    });
+  }
+}
+
+// A draft changes when tokens come, and no token.
+TEST_P(Streamed, DraftsChangeNoToken) {
+  std::vector<InferenceOptions> places(5, options());
+  places[1].params.host = 1;
+  places[2].params.nvme = 1;
+  places[2].draft_place = Place::host;
+  places[3].params.host = 0.5;
+  places[4].params.host = 1;
+  places[4].weights = CodedType::int8;
+  for (InferenceOptions& options : places) {
+    options.nvme_paths = {files_.path()};
+    for (const double temperature : {0.0, 1.0}) {
+      options.drafts = Drafts::none;
+      const Ids plain = answer(options, alone(), temperature).ids;
+      options.drafts = Drafts::wanted;
+      const Answer drafted = answer(options, alone(), temperature);
+      EXPECT_EQ(drafted.ids, plain) << placement_flags(options) << " " << temperature;
+      EXPECT_GT(drafted.generation.drafted, 0);
+      EXPECT_LE(drafted.generation.accepted, drafted.generation.drafted);
+      EXPECT_EQ(drafted.generation.decode.size() + static_cast<std::size_t>(drafted.generation.accepted) + 1,
+                plain.size());
+      for (std::size_t i = 0; i < kPlaces.size(); ++i) EXPECT_LE(drafted.used[i], drafted.planned[i]);
+    }
+  }
+}
+
+TEST_P(Streamed, RanksDraftAlike) {
+  const Ids plain = answer(options()).ids;
+  ThreadsWorld world(3);
+  run(world, [&](Communicator& communicator) {
+    InferenceOptions sharded = options();
+    sharded.threads = 1;
+    sharded.params.host = 1;
+    sharded.drafts = Drafts::wanted;
+    const Answer own = answer(sharded, communicator);
+    EXPECT_EQ(own.ids, plain);
+    EXPECT_GT(own.generation.drafted, 0);
+  });
 }
 
 // A model of some megabytes, so that a budget leaves room for a part of it.

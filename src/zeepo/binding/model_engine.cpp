@@ -41,11 +41,15 @@ ModelEngine::~ModelEngine() {
 
 void ModelEngine::before_forward(Module& module) {
   const std::size_t visit = visits_.at(&module);
+  if (drafting_) return draft_->before({visit, Visit::Direction::forward});
   before({visit, Visit::Direction::forward}, Tape::current() ? Recorded::yes : Recorded::no);
   if (activations_) activations_->set_owner(units().visits[visit].name);
 }
 
-void ModelEngine::after_forward(Module& module) { after({visits_.at(&module), Visit::Direction::forward}); }
+void ModelEngine::after_forward(Module& module) {
+  const Visit visit{visits_.at(&module), Visit::Direction::forward};
+  drafting_ ? draft_->after(visit) : after(visit);
+}
 void ModelEngine::before_backward(Module& module) { before({visits_.at(&module), Visit::Direction::backward}); }
 void ModelEngine::after_backward(Module& module) { after({visits_.at(&module), Visit::Direction::backward}); }
 
@@ -54,7 +58,12 @@ Gradient::Target ModelEngine::gradient_of(const Leaf& leaf) {
   return {std::move(tensor), write};
 }
 
-Tensor ModelEngine::value_of(const Leaf& leaf) const { return parameter(leaves_.at(&leaf)); }
+Tensor ModelEngine::value_of(const Leaf& leaf) const {
+  const ParameterId& id = leaves_.at(&leaf);
+  if (drafting_)
+    if (Tensor coarse = draft_->parameter(id); coarse.defined()) return coarse;
+  return parameter(id);
+}
 
 void ModelEngine::micro_step(const std::function<Tensor()>& loss) {
   const float loss_gradient = begin_micro_step();
@@ -91,6 +100,26 @@ void ModelEngine::infer(const std::function<void()>& f, Then then) {
     throw;
   }
   end_inference(then);
+}
+
+void ModelEngine::keep_draft(CodedType type, Place place) {
+  draft_ = std::make_unique<DraftWeights>(*this, type, place);
+}
+
+void ModelEngine::infer_draft(const std::function<void()>& f, Then then) {
+  if (!draft_->any()) return infer(f, Then::nothing);
+  const TapeScope none(nullptr);
+  drafting_ = true;
+  draft_->begin();
+  try {
+    f();
+  } catch (...) {
+    draft_->abandon();
+    drafting_ = false;
+    throw;
+  }
+  drafting_ = false;
+  draft_->end(then);
 }
 
 }  // namespace zeepo

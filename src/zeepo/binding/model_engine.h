@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "zeepo/binding/activation_store.h"
+#include "zeepo/binding/draft_weights.h"
 #include "zeepo/binding/model_units.h"
 #include "zeepo/zero/engine.h"
 
@@ -33,6 +34,13 @@ class ModelEngine final : public Engine, private VisitHooks, private Leaf::Store
   // Runs f as one pass without a backward pass.
   void infer(const std::function<void()>& f, Then then = Then::nothing);
 
+  // From now on there is a coarse copy of what passes fetch, to be loaded after the weights.
+  void keep_draft(CodedType type, Place place);
+  bool drafts() const { return draft_ != nullptr; }
+  void load_draft(const WeightSource& source, const CodedSource& codes = {}) { draft_->load(source, codes); }
+  // infer() with the copy; the weights themselves where passes fetch nothing.
+  void infer_draft(const std::function<void()>& f, Then then = Then::nothing);
+
  private:
   ModelEngine(ModelUnits units, Communicator& communicator, const EngineOptions& options);
 
@@ -50,6 +58,8 @@ class ModelEngine final : public Engine, private VisitHooks, private Leaf::Store
   std::map<const Leaf*, ParameterId> leaves_;
   std::vector<Parameter*> parameters_;
   std::unique_ptr<ActivationStore> activations_;  // where activations are offloaded
+  std::unique_ptr<DraftWeights> draft_;           // null: none
+  bool drafting_ = false;                         // in a pass of infer_draft()
 };
 
 }  // namespace zeepo

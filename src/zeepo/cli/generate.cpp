@@ -34,7 +34,8 @@ std::vector<std::int32_t> parse_ids(std::string_view text) {
 }
 
 void check_options(const GenerateRequest& options) {
-  const auto& [max_new_tokens, sampling, stop] = options.generate;
+  const std::int64_t max_new_tokens = options.generate.max_new_tokens;
+  const Sampling& sampling = options.generate.sampling;
   const int given = (options.prompt ? 1 : 0) + (options.ids.empty() ? 0 : 1) + (options.batch_file.empty() ? 0 : 1);
   if (given != 1) throw UsageError("generate: give the prompt as --prompt TEXT, --ids 1,2,3 or --batch-file FILE");
   if (!options.batch_file.empty() && !options.logits.empty())
@@ -86,7 +87,7 @@ class Speech {
 };
 
 double seconds_per_token(const Generation& result) {
-  return result.decode.empty() ? 0 : result.seconds_decode / static_cast<double>(result.decode.size());
+  return result.ids.size() < 2 ? 0 : result.seconds_decode / static_cast<double>(result.ids.size() - 1);
 }
 
 void run(const InferenceOptions& asked, GenerateRequest options, Communicator& communicator) {
@@ -108,6 +109,7 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   BatchLimits limits = limits_of_one(prompt.size(), options.generate.max_new_tokens, options.prefill_chunk);
   limits.kv = where.kv;
   const bool pages = where.kv != Place::device;  // which a cache in one piece cannot do
+  if (pages) leave_out_drafts(where, communicator);
   Inference inference(where, communicator, [&](ModelEngine& engine, LanguageModel& model) {
     (void)logits_of_prompt(engine, model);
     if (pages)
@@ -147,6 +149,7 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   fmt::print("\n");
   std::fflush(stdout);  // before what follows on stderr
   const double seconds = seconds_per_token(result);
+  if (result.drafted > 0) say("{} of {} drafted tokens accepted\n", result.accepted, result.drafted);
   say("{} tokens: first after {:.2f} s, then {:.1f} tokens/s\n", result.ids.size(), result.prefill.seconds,
       seconds > 0 ? 1 / seconds : 0.0);
 }
@@ -183,7 +186,7 @@ nlohmann::ordered_json generation_summary(Inference& inference, const Generation
           {"placement", placement_flags(inference.plan().options)},
           {"seconds_per_step", pass.seconds},
           {"stall_seconds", {{"gather", pass.stalls.gather}, {"host", pass.stalls.host}, {"nvme", pass.stalls.nvme}}},
-          {"speculation", {{"drafted", 0}, {"accepted", 0}}},
+          {"speculation", {{"drafted", passes.drafted}, {"accepted", passes.accepted}}},
           {"ranks", std::move(ranks)}};
 }
 
@@ -224,6 +227,7 @@ void add_generate(CLI::App& program) {
   command->callback([where, options] {
     check_options(*options);
     const InferenceOptions asked = where->options();
+    options->generate.draft_tokens = where->draft_tokens();
     run_as_ranks(detect_launch(), where->ranks(),
                  [&](Communicator& communicator) { run(asked, *options, communicator); });
   });

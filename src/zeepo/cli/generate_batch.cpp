@@ -10,6 +10,7 @@
 #include "zeepo/base/say.h"
 #include "zeepo/cli/batch_file.h"
 #include "zeepo/cli/generate.h"
+#include "zeepo/cli/inference_options.h"
 #include "zeepo/infer/batch_generator.h"
 #include "zeepo/train/trace_file.h"
 
@@ -136,6 +137,7 @@ void run_batch(const InferenceOptions& asked, const GenerateRequest& request, Co
 
   std::optional<TraceFile> traced;
   InferenceOptions where = asked;
+  leave_out_drafts(where, communicator);
   if (!request.trace.empty()) where.timeline = &traced.emplace(request.trace, communicator).timeline();
 
   const std::vector<BatchLimits> all_limits = limits_for(prompts, request, where.kv);

@@ -1,6 +1,10 @@
 #include "zeepo/cli/inference_options.h"
 
+#include <charconv>
+
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
+#include "zeepo/infer/coded_cache.h"
 #include "zeepo/train/option_values.h"
 
 namespace zeepo::cli {
@@ -10,6 +14,14 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
   command.add_option("--model", plain_.model, "A Hugging Face directory: config.json, safetensors, tokenizer.json")
       ->required();
   command.add_option("--dtype", dtype_, "fp32, bf16 or fp16 [bf16 on a GPU, else fp32]");
+  command
+      .add_option(
+          "--weights-dtype", weights_,
+          "How weights are stored on the device, in host memory and in files, and expanded for their use: same, "
+          "int8 or int4")
+      ->capture_default_str();
+  command.add_option("--cache-dir", cache_directory_,
+                     "Where quantised weights are kept, for the next start [$XDG_CACHE_HOME/zeepo or ~/.cache/zeepo]");
   command.add_option("--device", device_, "cpu or cuda [cuda where there is a GPU]");
   command.add_option("--threads", plain_.threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::Range(1, kMaxThreads));
   command.add_flag("--batch-invariant", plain_.batch_invariant,
@@ -44,6 +56,13 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
   command.add_option("--blocks-per-unit", plain_.blocks_per_unit, "Blocks of the model that are fetched together")
       ->capture_default_str()
       ->group(kMemory);
+  command
+      .add_option(
+          "--speculate", speculate_,
+          "Draft this many tokens at a time with an int4 copy of the weights that are fetched, and check them in "
+          "one pass: the same tokens, sooner. auto: 8 where a link is known to be slow; off")
+      ->capture_default_str()
+      ->group(kMemory);
   command.add_option("--simulate-link", links_, "Slow links, as ranks=1GB/s,host-device=8GB/s,nvme=500MB/s")
       ->group(kMemory);
 }
@@ -52,9 +71,15 @@ InferenceOptions InferenceArguments::options() const {
   const auto label = [&](const char* name) { return fmt::format("{}: {}", command_.get_name(), name); };
   InferenceOptions options = plain_;
   options.command = command_.get_name();
+  options.cache_directory = cache_directory_.empty() ? default_cache_directory() : cache_directory_;
   options.backend = device_.empty() ? default_backend() : parse_choice(label("--device"), device_, device_choices());
   check_device(label("--device"), options.backend);
   options.dtype = dtype_.empty() ? default_dtype(options.backend) : parse_dtype_option(label("--dtype"), dtype_);
+  options.drafts = speculate_ == "auto" ? Drafts::if_faster : speculate_ == "off" ? Drafts::none : Drafts::wanted;
+  (void)draft_tokens();
+  options.weights =
+      parse_choice<CodedType>(label("--weights-dtype"), weights_,
+                              {{"same", CodedType::same}, {"int8", CodedType::int8}, {"int4", CodedType::int4}});
   if (!memory_.empty()) {
     const Budgets budgets = parse_budgets(label("--memory"), memory_);
     options.device_bytes = budgets.device;
@@ -78,10 +103,28 @@ InferenceOptions InferenceArguments::options() const {
   return options;
 }
 
+std::int64_t InferenceArguments::draft_tokens() const {
+  constexpr std::int64_t kDraft = 8, kLongest = 64;
+  if (speculate_ == "auto" || speculate_ == "off") return kDraft;
+  std::int64_t tokens = 0;
+  const char* const end = speculate_.data() + speculate_.size();
+  const auto [stopped, code] = std::from_chars(speculate_.data(), end, tokens);
+  if (code != std::errc{} || stopped != end || tokens < 1 || tokens > kLongest)
+    throw UsageError("{}: --speculate {}: must be auto, off, or a number of tokens from 1 to {}", command_.get_name(),
+                     speculate_, kLongest);
+  return tokens;
+}
+
 RankOptions InferenceArguments::ranks() const {
   RankOptions ranks{.backend = options().backend, .timeout_seconds = timeout_seconds_};
   if (!links_.empty()) ranks.bytes_per_second = parse_links("--simulate-link", links_).ranks;
   return ranks;
+}
+
+void leave_out_drafts(InferenceOptions& options, const Communicator& communicator) {
+  if (options.drafts == Drafts::wanted && communicator.rank() == 0)
+    say("{}: --speculate is for one text whose KV cache is on the device; this runs without\n", options.command);
+  options.drafts = Drafts::none;
 }
 
 }  // namespace zeepo::cli

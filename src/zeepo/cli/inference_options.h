@@ -17,13 +17,19 @@ class InferenceArguments {
   // As they were given. Throws UsageError.
   InferenceOptions options() const;
   RankOptions ranks() const;
+  // Tokens that are drafted at a time, where any are.
+  std::int64_t draft_tokens() const;
 
  private:
   const CLI::App& command_;
   InferenceOptions plain_;  // those that need no reading
   std::string dtype_, device_, memory_, params_, prefetch_, placement_ = "given", cache_ = "fixed", kv_ = "none",
-                                                            nvme_paths_, links_;
+                                                            weights_ = "same", speculate_ = "auto", nvme_paths_, links_;
+  std::filesystem::path cache_directory_;
   double timeout_seconds_ = 0;
 };
+
+// Batches and pages draft nothing. Says so where drafts were asked for.
+void leave_out_drafts(InferenceOptions& options, const Communicator& communicator);
 
 }  // namespace zeepo::cli

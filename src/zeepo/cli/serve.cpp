@@ -97,8 +97,10 @@ void listen(Inference& inference, BatchPass& pass, const BatchLimits& limits, co
 }
 
 // From the end of loading on a signal is watched for; `watch` outlives the ranks' farewell.
-void run(const InferenceOptions& where, const Options& options, Communicator& communicator,
+void run(const InferenceOptions& asked, const Options& options, Communicator& communicator,
          std::optional<StopRequest::Watch>& watch) {
+  InferenceOptions where = asked;
+  leave_out_drafts(where, communicator);
   const ModelConfig config = load_config(where.model);
   (void)tokenizer_of(where.model);  // what is wrong with it is said before the weights are read
   auto chat = ChatTemplate::load(where.model);

@@ -40,44 +40,138 @@ const PassReport& Generation::median_pass() const {
   return **middle;
 }
 
+namespace {
+
+// One text: each round runs the tokens that the model has not seen, and takes what follows them. A draft is taken as
+// far as it has the tokens that the model's own logits choose, so that it changes none.
+class Text {
+ public:
+  Text(ModelEngine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
+       const GenerateOptions& options)
+      : engine_(engine),
+        model_(model),
+        options_(options),
+        cache_(model.config(), 1, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens, dtype),
+        capacity_(static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens),
+        unseen_(prompt.begin(), prompt.end()) {}
+
+  bool ended() const { return stopped_ || left() <= 0; }
+  std::int64_t left() const { return options_.max_new_tokens - static_cast<std::int64_t>(result_.ids.size()); }
+  Generation& result() { return result_; }
+
+  // Calls on_token with each new token.
+  void round(Engine::Then then, const std::function<void(std::int32_t)>& on_token) {
+    const std::vector<std::int32_t> draft = result_.ids.empty() ? std::vector<std::int32_t>{} : drafted();
+    const std::int64_t seen = cache_.length() + static_cast<std::int64_t>(unseen_.size());
+    const std::size_t first = result_.ids.size();
+    unseen_.insert(unseen_.end(), draft.begin(), draft.end());
+    const auto logits = checked(static_cast<std::int64_t>(draft.size()) + 1, then);
+    std::size_t accepted = 0;
+    for (std::size_t i = 0; i <= draft.size() && !ended(); ++i) {
+      const std::int32_t token = choose(logits, i, first + i, draft);
+      result_.ids.push_back(token);
+      on_token(token);
+      stopped_ = is_stop(token);
+      if (i == draft.size() || token != draft[i]) break;
+      ++accepted;
+    }
+    result_.drafted += static_cast<std::int64_t>(draft.size());
+    result_.accepted += static_cast<std::int64_t>(accepted);
+    set_length(seen + static_cast<std::int64_t>(accepted));
+    unseen_ = {result_.ids.back()};
+  }
+
+  // The last positions that the cache has room for: for a dry run.
+  void go_to_end() { set_length(capacity_ - std::min(left(), options_.draft_tokens + 1)); }
+
+ private:
+  static bool dry() { return Device::current().compute.dry(); }
+  bool is_stop(std::int32_t token) const {
+    return !dry() && std::ranges::find(options_.stop, token) != options_.stop.end();
+  }
+  void set_length(std::int64_t length) {
+    for (LayerCache& layer : cache_.layers) layer.length = length;
+  }
+
+  // Of the rows of a pass: the token that follows the text with i more tokens.
+  std::int32_t choose(std::span<const float> logits, std::size_t at, std::size_t number,
+                      const std::vector<std::int32_t>& draft = {}) const {
+    if (dry()) return at < draft.size() ? draft[at] : 0;
+    const auto vocab = static_cast<std::size_t>(model_.config().vocab);
+    return choose_token(logits.subspan(at * vocab, vocab), options_.sampling, number);
+  }
+
+  // What is left of the cache's positions is room for the tokens that come after the draft.
+  std::vector<std::int32_t> drafted() {
+    std::vector<std::int32_t> draft;
+    const std::int64_t most = engine_.drafts() ? std::min(options_.draft_tokens, left() - 1) : 0;
+    const std::int64_t seen = cache_.length();
+    std::int32_t last = unseen_.back();
+    while (static_cast<std::int64_t>(draft.size()) < most && !(draft.size() > 0 && is_stop(last))) {
+      const bool more = static_cast<std::int64_t>(draft.size()) + 1 < most;
+      std::vector<float> logits;
+      engine_.infer_draft(
+          [&] {
+            logits = model_.logits(row({&last, 1}), &cache_, LanguageModel::Positions::last).to_floats();
+          },
+          more ? Engine::Then::another : Engine::Then::nothing);
+      last = choose(logits, 0, result_.ids.size() + draft.size());
+      draft.push_back(last);
+    }
+    set_length(seen);  // the keys and values of a draft are coarse too
+    return draft;
+  }
+
+  // A pass over what the model has not seen: the logits of its last `rows` tokens.
+  std::vector<float> checked(std::int64_t rows, Engine::Then then) {
+    Timeline* const timeline = Device::current().timeline;
+    const std::string number = std::to_string(result_.ids.size() + 1);
+    if (timeline) timeline->begin_step(static_cast<std::int64_t>(result_.ids.size()) + 1);
+    const Span span(timeline, TimelineRow::steps, "pass", {number});
+    const auto start = std::chrono::steady_clock::now();
+    const Stalls stalled = engine_.stalls();
+    const MovedBytes before = engine_.moved().in_time;
+    const auto positions = rows == 1 ? LanguageModel::Positions::last : LanguageModel::Positions::all;
+    std::vector<float> logits;
+    engine_.infer([&] { logits = model_.logits(row(unseen_), &cache_, positions).to_floats(); }, then);
+    const PassReport report{seconds_since(start), engine_.stalls() - stalled, engine_.moved().in_time - before};
+    if (result_.ids.empty())
+      result_.prefill = report;
+    else
+      result_.decode.push_back(report);
+    return logits;
+  }
+
+  ModelEngine& engine_;
+  LanguageModel& model_;
+  const GenerateOptions& options_;
+  KvCache cache_;
+  std::int64_t capacity_;
+  std::vector<std::int32_t> unseen_;
+  bool stopped_ = false;
+  Generation result_;
+};
+
+}  // namespace
+
 Generation generate(ModelEngine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
                     const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model.config(), prompt, options.max_new_tokens);
   const bool dry = Device::current().compute.dry();
-  Timeline* const timeline = Device::current().timeline;
-  KvCache cache(model.config(), 1, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens, dtype);
-  Generation result;
-  Tensor input = row(prompt);
-  const auto pass = [&](Engine::Then then) {
-    const std::string number = std::to_string(result.ids.size() + 1);
-    if (timeline) timeline->begin_step(static_cast<std::int64_t>(result.ids.size()) + 1);
-    const Span span(timeline, TimelineRow::steps, "pass", {number});
-    const auto start = std::chrono::steady_clock::now();
-    const Stalls stalled = engine.stalls();
-    const MovedBytes before = engine.moved().in_time;
-    std::vector<float> logits;
-    engine.infer([&] { logits = model.logits(input, &cache, LanguageModel::Positions::last).to_floats(); }, then);
-    const PassReport report{seconds_since(start), engine.stalls() - stalled, engine.moved().in_time - before};
-    if (result.ids.empty())
-      result.prefill = report;
-    else
-      result.decode.push_back(report);
-    return logits;
-  };
   // Of a dry run the first pass is recorded, the second runs ahead of the third, and the later ones are alike.
-  const std::int64_t most = dry ? std::min<std::int64_t>(3, options.max_new_tokens) : options.max_new_tokens;
+  constexpr int kDryRounds = 3;
+  const std::int64_t most_a_round = engine.drafts() ? options.draft_tokens + 1 : 1;
+  Text text(engine, model, dtype, prompt, options);
   auto first = std::chrono::steady_clock::now();
-  for (std::int64_t i = 0; i < most; ++i) {
-    const auto logits = pass(i + 1 < most ? Engine::Then::another : Engine::Then::nothing);
-    const std::int32_t token = dry ? 0 : choose_token(logits, options.sampling, static_cast<std::uint64_t>(i));
-    if (i == 0) first = std::chrono::steady_clock::now();
-    result.ids.push_back(token);
-    on_token(token);
-    if (!dry && std::ranges::find(options.stop, token) != options.stop.end()) break;
-    input = row({&token, 1});
+  for (int round = 0; !text.ended() && !(dry && round == kDryRounds); ++round) {
+    if (dry && round + 1 == kDryRounds && engine.drafts()) text.go_to_end();
+    const std::int64_t sure = round == 0 ? 1 : most_a_round;
+    const bool last = text.left() <= sure || (dry && round + 1 == kDryRounds);
+    text.round(last ? Engine::Then::nothing : Engine::Then::another, on_token);
+    if (round == 0) first = std::chrono::steady_clock::now();
   }
-  result.seconds_decode = seconds_since(first);
-  return result;
+  text.result().seconds_decode = seconds_since(first);
+  return text.result();
 }
 
 std::vector<float> prompt_logits(ModelEngine& engine, LanguageModel& model, std::span<const std::int32_t> prompt) {

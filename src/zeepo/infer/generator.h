@@ -15,6 +15,8 @@ struct GenerateOptions {
   std::int64_t max_new_tokens = 64;
   Sampling sampling;
   std::vector<std::int32_t> stop;  // tokens that end the text; the one met is the last of the result
+  // Tokens that are drafted at a time, where the engine keeps a draft of the weights; one pass then checks all of them.
+  std::int64_t draft_tokens = 0;
 };
 
 // Of one pass through the model. The bytes are those of every weight that the pass used, whenever they were moved.
@@ -27,8 +29,9 @@ struct PassReport {
 struct Generation {
   std::vector<std::int32_t> ids;  // new tokens
   PassReport prefill;
-  std::vector<PassReport> decode;  // a pass for each token but the first
+  std::vector<PassReport> decode;  // the passes after the prompt's: one a token, less where drafts are accepted
   double seconds_decode = 0;       // from the first token to the last
+  std::int64_t drafted = 0, accepted = 0;
 
   // The decoding pass in the middle, by its seconds; the prompt's where there is no other.
   const PassReport& median_pass() const;

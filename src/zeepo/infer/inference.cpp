@@ -5,17 +5,19 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
+#include "zeepo/infer/coded_cache.h"
 #include "zeepo/model/initial_weights.h"
-#include "zeepo/model/weight_files.h"
 #include "zeepo/zero/agreement.h"
 
 namespace zeepo {
 namespace {
 
 constexpr int kSharded = 3;  // the stage with the parameters over the ranks
+constexpr CodedType kDraftType = CodedType::int4;
 
 EngineOptions engine_options(const InferenceOptions& options, const RankShape& ranks) {
   EngineOptions engine{.use = Use::infer, .dtype = options.dtype, .stage = ranks.ranks > 1 ? kSharded : 0};
+  engine.stored_as = options.weights;
   engine.prefetch_bytes = options.prefetch_bytes;
   engine.blocks_per_unit = options.blocks_per_unit;
   engine.placement.params = options.params;
@@ -70,6 +72,7 @@ class Planner {
     Session session = Session::dry(absent, lower_options(options), options.backend);
     {
       ModelEngine engine(*model, session.communicator(), engine_options(options, ranks_));
+      if (options.drafts != Drafts::none) engine.keep_draft(kDraftType, options.draft_place);
       engine.load(random_weights(0));
       session.restart_peaks();
       work_(engine, *model);
@@ -116,6 +119,11 @@ class Planner {
       tries.push_back(refused);
       tries.back().dtype = DType::bf16;
     }
+    for (const CodedType type : {CodedType::int8, CodedType::int4})
+      if (type > refused.weights) {
+        tries.push_back(refused);
+        tries.back().weights = type;
+      }
     for (InferenceOptions& tried : tries) {
       tried.choose = {.params = true, .prefetch = true};
       tried.prefetch_bytes = EngineOptions{}.prefetch_bytes;
@@ -162,6 +170,34 @@ Session::Options session_options(const InferencePlan& plan, const GpuPlace& plac
           .timeline = options.timeline};
 }
 
+// Drafting pays where a link is known to be slow: a simulated one, or a GPU's, whose tokens must not depend on what is
+// in a pass then.
+bool may_pay(const InferenceOptions& options, const RankShape& ranks) {
+  const bool fetches = !options.params.on_device() || options.choose.params || ranks.ranks > 1;
+  const bool simulated = options.link_bytes_per_second > 0 || options.nvme_bytes_per_second > 0;
+  return fetches && (simulated || (options.backend == Backend::cuda && options.batch_invariant));
+}
+
+// What may become of the wish to draft, the best first. In host memory a draft pays beside weights in files.
+std::vector<InferenceOptions> ways_to_draft(const InferenceOptions& options, const RankShape& ranks) {
+  std::vector<InferenceOptions> ways(1, options);
+  if (options.drafts == Drafts::none) return ways;
+  const bool wanted = options.drafts == Drafts::wanted;
+  if (!wanted && !may_pay(options, ranks)) {
+    ways[0].drafts = Drafts::none;
+    return ways;
+  }
+  if (wanted || options.params.in_files()) {
+    ways.push_back(options);
+    ways.back().draft_place = Place::host;
+  }
+  if (!wanted) {
+    ways.push_back(options);
+    ways.back().drafts = Drafts::none;
+  }
+  return ways;
+}
+
 // The first work that fits on this rank; the last where none does.
 std::size_t first_that_fits(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
                             const std::vector<RankRoom>& rooms, const std::vector<InferenceWork>& works) {
@@ -186,6 +222,7 @@ std::string placement_flags(const InferenceOptions& options) {
   std::string flags = fmt::format("--offload-param {}", text_of(options.params));
   if (options.cache == CachePolicy::lru) flags += " --cache-policy lru";
   if (options.kv == Place::host) flags += " --offload-kv host";
+  if (options.weights != CodedType::same) flags += fmt::format(" --weights-dtype {}", name_of(options.weights));
   return flags + fmt::format(" --prefetch {}", options.prefetch_bytes);
 }
 
@@ -204,14 +241,35 @@ Inference::Inference(const InferenceOptions& options, Communicator& communicator
   if (works.size() > 1)
     planned_ = static_cast<std::size_t>(largest_over_ranks(
         communicator, static_cast<std::int32_t>(first_that_fits(options, config_, ranks, rooms, works))));
-  plan_ = plan_inference(options, config_, ranks, rooms, works.at(planned_));
+  const auto ways = ways_to_draft(options, ranks);
+  std::size_t way = 0;
+  if (ways.size() > 1) {
+    const Planner planner(config_, ranks, rooms, works[planned_]);
+    while (way + 1 < ways.size() && !planner.fits(ways[way])) ++way;
+    way = static_cast<std::size_t>(largest_over_ranks(communicator, static_cast<std::int32_t>(way)));
+  }
+  plan_ = plan_inference(ways[way], config_, ranks, rooms, works.at(planned_));
   check_agreement(communicator, {{"the placement", placement_flags(plan_.options)}});
   model_ = make_model(config_);
   session_ = std::make_unique<Session>(session_options(plan_, place, communicator.local_size()), communicator);
   engine_ = std::make_unique<ModelEngine>(*model_, session_->communicator(),
                                           engine_options(plan_.options, shape_of(communicator)));
-  engine_->load(stored_weights(config_, engine_->slices(), files));
+  if (plan_.options.drafts != Drafts::none) engine_->keep_draft(kDraftType, plan_.options.draft_place);
+  load(files, communicator);
   session_->restart_peaks();
+}
+
+void Inference::load(const WeightFiles& files, Communicator& communicator) {
+  const InferenceOptions& options = plan_.options;
+  const WeightSource source = stored_weights(config_, engine_->slices(), files);
+  const auto codes = [&](CodedType type) -> CodedSource {
+    if (type == CodedType::same || options.cache_directory.empty()) return {};
+    CpuStream stream(*session_->pool());
+    return cached_codes(options.command, options.cache_directory, files, type, engine_->units(), source, stream,
+                        communicator);
+  };
+  engine_->load(source, nullptr, codes(options.weights));
+  if (options.drafts != Drafts::none) engine_->load_draft(source, codes(kDraftType));
 }
 
 }  // namespace zeepo

@@ -15,19 +15,28 @@
 #include "zeepo/budget/absent_ranks.h"
 #include "zeepo/budget/budgets.h"
 #include "zeepo/model/language_model.h"
+#include "zeepo/model/weight_files.h"
 #include "zeepo/zero/session.h"
 
 namespace zeepo {
 
+// Whether an int4 copy of the weights that passes fetch drafts tokens: where it is likely to be faster, on a link that
+// is known to be slow.
+enum class Drafts { none, wanted, if_faster };
+
 struct InferenceOptions {
   std::string command;  // that errors name
   std::filesystem::path model;
+  std::filesystem::path cache_directory;  // of quantised weights; empty: they are not kept
   Backend backend = Backend::cpu;
   DType dtype = DType::f32;
-  bool batch_invariant = false;  // see device/devices.h
+  CodedType weights = CodedType::same;  // how they are stored, wherever they live
+  bool batch_invariant = false;         // see device/devices.h
   int threads = 0;
   Shares params = {};        // below the device
   Place kv = Place::device;  // the KV cache, there or in host memory
+  Drafts drafts = Drafts::none;
+  Place draft_place = Place::device;  // chosen, the nearest that has room
   CachePolicy cache = CachePolicy::fixed;
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   std::int64_t blocks_per_unit = 1;
@@ -76,6 +85,8 @@ class Inference {
   LanguageModel& model() { return *model_; }
 
  private:
+  void load(const WeightFiles& files, Communicator& communicator);
+
   ModelConfig config_;
   std::size_t planned_ = 0;
   InferencePlan plan_;

@@ -57,7 +57,7 @@ void Engine::outlast_transfers() noexcept {
   });
 }
 
-void Engine::load(const WeightSource& source, const SavedState* saved) {
+void Engine::load(const WeightSource& source, const SavedState* saved, const CodedSource& codes) {
   if (micro_step_.number > 0)
     throw Error("engine: load() after {} of {} micro-steps: their gradients are of other weights; step() first",
                 micro_step_.number, micro_step_.count);
@@ -69,7 +69,7 @@ void Engine::load(const WeightSource& source, const SavedState* saved) {
   buffers_.forget_read_ahead();
   steps_taken_ = saved ? saved->progress.steps_taken : 0;
   if (saved) norm_.restore_loss_scale(saved->progress.loss_scale);
-  io_.load(source, saved ? &saved->moments : nullptr);
+  io_.load(source, saved ? &saved->moments : nullptr, codes);
   buffers_.read_ahead();  // for the first step, under its own pass
 }
 

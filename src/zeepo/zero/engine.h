@@ -65,7 +65,8 @@ class Engine {
   const StatePlan& plan() const { return plan_; }
 
   // Sets every weight; each rank asks for its shard only. The optimizer starts anew, or goes on from a saved state.
-  void load(const WeightSource& source, const SavedState* saved = nullptr);
+  // Coded rows come from `codes` where there are some.
+  void load(const WeightSource& source, const SavedState* saved = nullptr, const CodedSource& codes = {});
   // Settles; the weights by name then.
   StateIo& settled_io();
   // Of the steps taken so far, what a snapshot of the states needs beside it.

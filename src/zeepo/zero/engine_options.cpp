@@ -8,6 +8,11 @@ void check(const EngineOptions& options) {
   if (options.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options.accumulation);
   if (options.stage < 0 || options.stage > 3) throw Error("engine: stage {}: must be 0, 1, 2 or 3", options.stage);
   if (options.use == Use::train) check(options.optimizer);
+  if (options.stored_as != CodedType::same && options.use == Use::train)
+    throw Error("engine: weights stored in {} cannot be trained; store them as they are", name_of(options.stored_as));
+  if (options.stored_as != CodedType::same && (options.wire.coded() || options.wire.node_copy))
+    throw Error("engine: weights stored in {} are sent as they are stored; leave out other codes and copies in nodes",
+                name_of(options.stored_as));
   if (options.reduce == Reduce::last && options.stage > 1)
     throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
                 options.stage);

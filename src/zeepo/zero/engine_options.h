@@ -6,6 +6,7 @@
 
 #include "zeepo/base/dtype.h"
 #include "zeepo/comm/wire_type.h"
+#include "zeepo/kernels/coded_weights.h"
 #include "zeepo/optim/optimizer.h"
 #include "zeepo/zero/loss_scale.h"
 #include "zeepo/zero/placement.h"
@@ -30,6 +31,8 @@ struct EngineOptions {
 
   Use use = Use::train;
   DType dtype = DType::f32;  // of parameters, activations and gradients
+  // How weights are stored in every tier, and sent between ranks, until a visit uses them. Use::infer only.
+  CodedType stored_as = CodedType::same;
   // What is sharded over the ranks: 0 nothing, 1 the optimizer's state, 2 and the gradients, 3 and the parameters.
   int stage = 0;
   // Of gathered parameters ahead of their use; 0: nothing is prefetched, and no collective runs beside the compute.

@@ -33,7 +33,10 @@ HostWindows::HostWindows(const UnitPlan& units, const StatePlan& plan, StateStor
   std::size_t bytes = 0;
   for (const auto& states : plan.units) {
     const auto elements = std::min(plan.options.piece_elements, states.own.elements());
-    if (states.params_place == Place::nvme)
+    if (states.params_place == Place::nvme && states.form.coded())
+      bytes = std::max(bytes, whole_pages(states.form.code_bytes(elements) + states.form.bytes() -
+                                          states.form.code_bytes(states.own.elements())));
+    else if (states.params_place == Place::nvme)
       bytes = std::max(bytes, whole_pages(static_cast<std::size_t>(elements) * size_of(plan.options.dtype)));
     for (const auto& piece : states.pieces)
       if (piece.place == Place::nvme) bytes = std::max(bytes, whole_pages(piece.layout.bytes(piece.extent.elements())));
@@ -122,6 +125,33 @@ HostWindow HostWindows::open(std::size_t u, const Extent& range, Access access) 
     window.param = {memory + (offset - first), dtype, {n}};
   }
   return window;
+}
+
+std::byte* HostWindows::open_stored(std::size_t u, std::size_t offset, std::size_t bytes) {
+  if (plan_.units[u].params_place == Place::host) return store_.unit(u).params_block.data() + offset;
+  if (plan_.units[u].params_place == Place::nvme) {
+    clear(lower_->host_stream(), buffers_[kParamBuffer].data(), whole_pages(bytes));
+    buffered_[kParamBuffer] = {};
+    return buffers_[kParamBuffer].data();
+  }
+  if (host_copies_.size() <= kParamBuffer) host_copies_.resize(kParamBuffer + 1);
+  host_copies_[kParamBuffer].resize(bytes);
+  return host_copies_[kParamBuffer].data();
+}
+
+void HostWindows::close_stored(std::size_t u, std::size_t offset, std::size_t bytes) {
+  store_.count_change();
+  const Place place = plan_.units[u].params_place;
+  StateStore::UnitMemory& unit = store_.unit(u);
+  if (place == Place::nvme) {
+    Completion done = lower_->write(buffers_[kParamBuffer].data(), unit.params_block, offset, bytes,
+                                    names_.about("first weights", u));
+    done.wait();
+  } else if (place == Place::device) {
+    const auto n = static_cast<std::int64_t>(bytes);
+    to_device({host_copies_[kParamBuffer].data(), DType::u8, {n}},
+              unit.coded.part(static_cast<std::int64_t>(offset), {n}).view());
+  }
 }
 
 void HostWindows::close(const HostWindow& window) {

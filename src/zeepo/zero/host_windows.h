@@ -29,6 +29,10 @@ class HostWindows {
   // What was opened to be written goes to where it lives, and has come there.
   void close(const HostWindow& window);
 
+  // Bytes of a unit's stored form in host memory, to be written whole; `offset` begins a page of files.
+  [[nodiscard]] std::byte* open_stored(std::size_t unit, std::size_t offset, std::size_t bytes);
+  void close_stored(std::size_t unit, std::size_t offset, std::size_t bytes);
+
  private:
   // What a buffer for files holds: a part of a block, as of a version of the store.
   struct Buffered {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <numeric>
 
@@ -39,10 +40,11 @@ std::vector<WeightSlice> StateIo::slices() const {
   return result;
 }
 
-void StateIo::load(const WeightSource& source, const MomentSource* moments) {
+void StateIo::load(const WeightSource& source, const MomentSource* moments, const CodedSource& codes) {
   if (!Device::current().compute.dry()) {
     store_.clear_device_state();
-    for (std::size_t u = 0; u < plan_.units.size(); ++u) load_unit(u, source, moments);
+    for (std::size_t u = 0; u < plan_.units.size(); ++u)
+      plan_.units[u].form.coded() ? load_coded(u, source, codes) : load_unit(u, source, moments);
   }
   const bool all_read = moments && plan_.steps_whole();
   if (plan_.ranks.alone || all_read) return;
@@ -94,6 +96,49 @@ void StateIo::load_unit(std::size_t u, const WeightSource& source, const MomentS
     host_stream().synchronize();
     windows_.close(window);
   });
+}
+
+// The last chunk has the exact values behind its rows.
+void StateIo::load_coded(std::size_t u, const WeightSource& source, const CodedSource& codes) {
+  const UnitStates& states = plan_.units[u];
+  const StoredForm& form = states.form;
+  in_parts(states.own, states.own.begin, plan_.options.piece_elements, [&](const Extent& chunk) {
+    const bool last = chunk.end == states.own.end;
+    const std::size_t begin = form.code_bytes(chunk.begin - states.own.begin);
+    const std::size_t end = last ? form.bytes() : form.code_bytes(chunk.end - states.own.begin);
+    std::byte* const memory = windows_.open_stored(u, begin, end - begin);
+    std::memset(memory, 0, end - begin);
+    encode_rows(u, chunk, source, codes, memory);
+    if (last) encode_exact(u, source, memory - begin);
+    windows_.close_stored(u, begin, end - begin);
+  });
+}
+
+void StateIo::encode_rows(std::size_t u, const Extent& chunk, const WeightSource& source, const CodedSource& codes,
+                          std::byte* rows) {
+  const StoredForm& form = plan_.units[u].form;
+  for (const UnitParameter& parameter : names_.units[u].parameters) {
+    if (stays_exact(parameter)) continue;
+    const std::int64_t end = parameter.offset + coded_rows(parameter.shape.elements()) * kCodedRow;
+    const Extent part = common({parameter.offset, end}, chunk);
+    if (part.empty()) continue;
+    const std::span to(rows + form.code_bytes(part.begin - chunk.begin), form.code_bytes(part.elements()));
+    if (codes && codes(parameter, form.type(), (part.begin - parameter.offset) / kCodedRow, to)) continue;
+    collect(u, part, source);
+    dispatch(host_stream(), [&]<class S>(S& s) {
+      if constexpr (std::is_same_v<S, CpuStream>) encode_weights(s, form.type(), values_, to.data());
+    });
+  }
+}
+
+void StateIo::encode_exact(std::size_t u, const WeightSource& source, std::byte* stored) {
+  for (const auto& part : plan_.units[u].form.exact_parts(plan_.ranks.rank)) {
+    collect(u, part.extent, source);
+    const std::int64_t n = part.extent.elements();
+    const View to{stored + part.offset, plan_.options.dtype, {n}};
+    dispatch(host_stream(), [&](auto& s) { copy(s, View{values_.data(), DType::f32, {n}}, to); });
+    host_stream().synchronize();
+  }
 }
 
 // Where a rank keeps more than its shard, it gets the rest from the others.
@@ -157,6 +202,9 @@ void StateIo::read_part(const UnitPlace& place, std::span<float> out) {
 }
 
 void StateIo::read_own(std::size_t u, const Extent& range, std::span<float> out) {
+  if (plan_.units[u].form.coded())
+    throw Error("weights stored in {} cannot be read exactly; read them from the model's own files",
+                name_of(plan_.units[u].form.type()));
   const HostWindow window = windows_.open(u, range, HostWindows::Access::read);
   const View values{out.data(), DType::f32, {range.elements()}};
   dispatch(host_stream(), [&](auto& s) {

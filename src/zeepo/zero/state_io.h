@@ -26,7 +26,8 @@ class StateIo {
   // All weights, sorted by name.
   std::vector<WeightSlice> slices() const;
   // Sets every weight and, from their source or to zero, the optimizer's moments. Each rank asks for what it keeps.
-  void load(const WeightSource& source, const MomentSource* moments = nullptr);
+  // Coded rows come from `codes` where there are some.
+  void load(const WeightSource& source, const MomentSource* moments = nullptr, const CodedSource& codes = {});
   // The exact fp32 values of elements [begin, begin + out.size()) of a weight.
   void read(const std::string& name, std::int64_t begin, std::span<float> out);
   // Of all exact weights in name order; `look` sees each part that is read.
@@ -36,6 +37,10 @@ class StateIo {
 
  private:
   void load_unit(std::size_t unit, const WeightSource& source, const MomentSource* moments);
+  void load_coded(std::size_t unit, const WeightSource& source, const CodedSource& codes);
+  void encode_rows(std::size_t unit, const Extent& chunk, const WeightSource& source, const CodedSource& codes,
+                   std::byte* rows);
+  void encode_exact(std::size_t unit, const WeightSource& source, std::byte* stored);
   template <class Source>
   void collect(std::size_t unit, const Extent& chunk, const Source& source);
   void share_whole(std::size_t unit);

@@ -73,7 +73,10 @@ class Planning {
     states.own = shard_of(unit.elements, plan_.ranks.rank, plan_.ranks.size, Unit::kAlignment);
     states.whole = {0, states.own.elements() * plan_.ranks.size};
     if (!stays) states.params_place = params_.next(unit.elements);
-    states.params_whole = !states.params_offloaded() && (stays || plan_.ranks.alone || !plan_.shards_params());
+    if (!stays && options.stored_as != CodedType::same && StoredForm::worth_it(unit))
+      states.form = StoredForm(options.stored_as, options.dtype, unit, states.own.elements(), plan_.ranks.size);
+    states.params_whole =
+        !states.params_offloaded() && !states.form.coded() && (stays || plan_.ranks.alone || !plan_.shards_params());
     if (!stays && !plan_.ranks.alone) {
       states.gathered_as = options.wire.gather;
       states.reduced_as = options.wire.reduce;
@@ -143,7 +146,8 @@ class Planning {
     std::int64_t bytes = 0;
     for (const auto& states : plan_.units)
       if (states.params_offloaded())
-        bytes += states.own.elements() * static_cast<std::int64_t>(size_of(plan_.options.dtype));
+        bytes += states.form.coded() ? static_cast<std::int64_t>(states.form.bytes())
+                                     : states.own.elements() * static_cast<std::int64_t>(size_of(plan_.options.dtype));
     plan_.cache_bytes = std::llround(placement.params.of(Place::device) * static_cast<double>(bytes));
   }
 
@@ -180,7 +184,7 @@ PassPlanner::Options pass_options(const UnitPlan& units, const StatePlan& plan) 
   PassPlanner::Options pass{.units_of_module = {}, .unit_bytes = {}, .prefetch_bytes = plan.options.prefetch_bytes};
   for (const auto& visit : units.visits) pass.units_of_module.push_back(visit.units);
   for (std::size_t u = 0; u < plan.units.size(); ++u)
-    pass.unit_bytes.push_back(plan.units[u].params_whole ? 0 : plan.gathered_bytes(u));
+    pass.unit_bytes.push_back(plan.units[u].params_whole ? 0 : plan.fetched_bytes(u));
   return pass;
 }
 

@@ -13,6 +13,7 @@
 #include "zeepo/zero/engine_options.h"
 #include "zeepo/zero/shard.h"
 #include "zeepo/zero/state_layout.h"
+#include "zeepo/zero/stored_form.h"
 #include "zeepo/zero/unit.h"
 
 namespace zeepo {
@@ -58,6 +59,7 @@ struct UnitStates {
   bool visited = false;  // by any visit; else the unit is always there
   Place params_place = Place::device;
   bool params_whole = false;  // kept between uses, not gathered for each
+  StoredForm form = {};       // of this rank's shard, where weights are coded
   // How ranks send the unit's weights and gradients. Units that always stay whole are small, and sent exactly.
   WireType gathered_as = WireType::same, reduced_as = WireType::same;
   GradientsKept gradients = GradientsKept::until_stepped;
@@ -105,6 +107,11 @@ struct StatePlan {
   bool keeps_gradients() const { return !steps_in_backward() || options.accumulation > 1; }
   std::int64_t gathered_bytes(std::size_t unit) const {
     return units[unit].whole.elements() * static_cast<std::int64_t>(size_of(options.dtype));
+  }
+  // Of the unit while it is fetched, before a visit uses it.
+  std::int64_t fetched_bytes(std::size_t unit) const {
+    const StoredForm& form = units[unit].form;
+    return form.coded() ? static_cast<std::int64_t>(form.bytes()) * ranks.size : gathered_bytes(unit);
   }
   const PiecePlan& piece(const PieceId& id) const { return units[id.unit].pieces[id.piece]; }
   bool any_deferred(std::size_t unit) const;

@@ -36,7 +36,11 @@ void StateStore::allocate(std::size_t u) {
     return static_cast<std::size_t>(extent.elements()) * size_of(dtype);
   };
   if (states.params_offloaded())
-    unit.params_block = lower_->at(states.params_place).allocate(bytes_in(states.own, options.dtype), Kind::params);
+    unit.params_block =
+        lower_->at(states.params_place)
+            .allocate(states.form.coded() ? states.form.bytes() : bytes_in(states.own, options.dtype), Kind::params);
+  else if (states.form.coded())
+    unit.coded = Tensor({static_cast<std::int64_t>(states.form.bytes())}, DType::u8, Kind::params);
   else
     unit.params =
         zeros(states.params_whole && !states.decoded_apart() ? states.whole : states.own, options.dtype, Kind::params);

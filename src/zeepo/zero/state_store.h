@@ -24,6 +24,7 @@ class StateStore {
   struct UnitMemory {
     FlatPart params;     // on the device: all ranks' where kept whole and exact, else this rank's shard
     Tensor decoded;      // or all ranks' as their messages tell them
+    Tensor coded;        // or this rank's shard in its stored form
     Block params_block;  // or this rank's shard, offloaded
     FlatPart grads;
     Tensor local_sum, fresh;

@@ -5,6 +5,7 @@
 
 #include "zeepo/base/first_failure.h"
 #include "zeepo/base/work_count.h"
+#include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -71,11 +72,12 @@ void WeightStream::release_all_but(const std::vector<std::size_t>& wanted) {
 
 void WeightStream::fetch(std::size_t u) {
   Gathered& unit = units_[u];
-  if (unit.flat.defined()) return;
+  if (unit.fetched()) return;
   const UnitStates& states = plan_.units[u];
-  unit.flat = Tensor({states.whole.elements()}, plan_.options.dtype, Kind::working);
   unit.fetched_as = ++fetches_;
   fetched_[unit.fetched_as] = u;
+  if (states.form.coded()) return fetch_coded(u);
+  unit.flat = Tensor({states.whole.elements()}, plan_.options.dtype, Kind::working);
   const View own = unit.flat.part(states.own.begin, {states.own.elements()}).view();
   if (!states.params_offloaded()) {
     gather(u, store_.params(u).tensor.view(), "parameters", store_.unit(u).params_written);
@@ -85,6 +87,43 @@ void WeightStream::fetch(std::size_t u) {
     unit.arriving = store_.bring_params(u, own);
     gather(u, own, "parameters", {unit.arriving});
   }
+}
+
+void WeightStream::fetch_coded(std::size_t u) {
+  Gathered& unit = units_[u];
+  const UnitStates& states = plan_.units[u];
+  const Tensor& kept = store_.unit(u).coded;
+  if (kept.defined() && plan_.ranks.alone) {
+    unit.coded = kept;
+    return;
+  }
+  const auto bytes = static_cast<std::int64_t>(states.form.bytes());
+  unit.coded = Tensor({bytes * plan_.ranks.size}, DType::u8, Kind::working);
+  const View own = unit.coded.part(bytes * plan_.ranks.rank, {bytes}).view();
+  if (!kept.defined()) unit.arriving = store_.bring_params(u, own);
+  unit.gathering = collectives_.all_gather(kept.defined() ? kept.view() : own, unit.coded.view(),
+                                           names_.label("parameters", u), {unit.arriving});
+}
+
+// Memory for the values is taken when a visit uses them: what is fetched ahead is as small as it is stored.
+void WeightStream::expand(std::size_t u) {
+  Gathered& unit = units_[u];
+  const UnitStates& states = plan_.units[u];
+  unit.flat = Tensor({states.whole.elements()}, plan_.options.dtype, Kind::working);
+  const auto bytes = static_cast<std::int64_t>(states.form.bytes());
+  const std::int64_t shard = states.own.elements();
+  for (int rank = 0; rank < plan_.ranks.size; ++rank) {
+    const View stored = unit.coded.part(bytes * rank, {bytes}).view();
+    const View values = unit.flat.part(shard * rank, {shard}).view();
+    const auto* rows = stored.as<const std::byte>();
+    launch([&](auto& s) { expand_weights(s, states.form.type(), rows, values); });
+    for (const auto& [extent, offset] : states.form.exact_parts(rank)) {
+      const ConstView exact{rows + offset, plan_.options.dtype, {extent.elements()}};
+      const View to = unit.flat.part(extent.begin, {extent.elements()}).view();
+      launch([&](auto& s) { copy(s, exact, to); });
+    }
+  }
+  if (plan_.cache_bytes == 0) unit.coded = {};
 }
 
 void WeightStream::gather(std::size_t u, const View& own, std::string_view what, std::vector<Completion> after) {
@@ -109,6 +148,7 @@ void WeightStream::await(std::size_t u) {
   store_.wait_params_written(u);
   if (plan_.units[u].params_offloaded()) Device::current().lower->wait(unit.arriving, plan_.units[u].params_place);
   collectives_.wait(unit.gathering);
+  if (!unit.flat.defined()) expand(u);
   unit.here = true;
 }
 
@@ -133,20 +173,25 @@ void WeightStream::publish(std::size_t u) {
 
 void WeightStream::release(std::size_t u) {
   Gathered& unit = units_[u];
-  if (plan_.units[u].params_whole || !unit.flat.defined()) return;
+  if (plan_.units[u].params_whole || !unit.fetched()) return;
   unit.arriving.wait();
   collectives_.wait(unit.gathering);
   unit.here = false;
   unit.flat = {};
+  unit.coded = {};
   fetched_.erase(unit.fetched_as);
 }
 
 void WeightStream::let_go(std::size_t u) {
   count_work();
   if (plan_.cache_bytes == 0 || !plan_.units[u].params_offloaded()) return release(u);
-  if (!units_[u].flat.defined() || units_[u].cached) return;
+  if (!units_[u].fetched() || units_[u].cached) return;
   units_[u].cached = cached_.insert(cached_.end(), u);
-  cached_bytes_ += plan_.gathered_bytes(u);
+  cached_bytes_ += plan_.fetched_bytes(u);
+  if (units_[u].coded.defined()) {  // as it is stored, more of them fit
+    units_[u].flat = {};
+    units_[u].here = false;
+  }
   while (cached_bytes_ > plan_.cache_bytes) {
     const std::size_t oldest = cached_.front();
     uncache(oldest);
@@ -157,7 +202,7 @@ void WeightStream::let_go(std::size_t u) {
 void WeightStream::uncache(std::size_t u) {
   if (!units_[u].cached) return;
   cached_.erase(*std::exchange(units_[u].cached, std::nullopt));
-  cached_bytes_ -= plan_.gathered_bytes(u);
+  cached_bytes_ -= plan_.fetched_bytes(u);
 }
 
 void WeightStream::drop_cache() {

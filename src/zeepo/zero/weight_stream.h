@@ -2,7 +2,8 @@
 //
 // A pass says which units each visit wants now and ahead (schedule/pass_planner.h); the engine fetches these in order,
 // steps them before, and awaits what is wanted now. A fetch brings an offloaded shard up and all-gathers the ranks'
-// shards; units kept whole are gathered anew only when they were stepped. Calls come from the rank's thread, the same
+// shards; weights that are stored as codes travel as codes, and are expanded when a visit awaits them. Units kept whole
+// are gathered anew only when they were stepped. Calls come from the rank's thread, the same
 // on every rank.
 #pragma once
 
@@ -62,14 +63,19 @@ class WeightStream {
  private:
   struct Gathered {
     Tensor flat;           // all parameters of the unit; those kept where the unit is kept whole
-    Completion arriving;   // of this rank's shard of `flat`, where offloaded
-    Collecting gathering;  // of `flat`
+    Tensor coded;          // or all ranks' shards in their stored form, until they are expanded
+    Completion arriving;   // of this rank's shard of either, where offloaded
+    Collecting gathering;  // of either
     bool here = false;
     Tensor node_copy;                                        // this rank's part of its node's copy, as messages
     bool copy_fresh = false;                                 // of the weights as they are
     std::int64_t fetched_as = 0;                             // its key in fetched_
     std::optional<std::list<std::size_t>::iterator> cached;  // its place in cached_
+
+    bool fetched() const { return flat.defined() || coded.defined(); }
   };
+  void fetch_coded(std::size_t unit);
+  void expand(std::size_t unit);
   void gather(std::size_t unit, const View& own, std::string_view what, std::vector<Completion> after);
   void release_all_but(const std::vector<std::size_t>& wanted);
   void uncache(std::size_t unit);
