@@ -38,5 +38,6 @@ void encode_weights(CpuStream& stream, CodedType type, std::span<const float> va
 // All values of these rows, rounded to the view's type. The view has whole rows.
 void expand_weights(CpuStream&, CodedType type, const std::byte* rows, View values);
 void expand_weights(CudaStream&, CodedType type, const std::byte* rows, View values);
+void expand_weights(DryStream&, CodedType type, const std::byte* rows, View values);
 
 }  // namespace zeepo

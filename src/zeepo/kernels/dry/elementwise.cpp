@@ -1,5 +1,6 @@
 #include "zeepo/kernels/elementwise.h"
 
+#include "zeepo/kernels/coded_weights.h"
 #include "zeepo/kernels/copy_heads.h"
 #include "zeepo/kernels/dry/dry_kernels.h"
 #include "zeepo/kernels/embedding.h"
@@ -23,6 +24,10 @@ void swiglu(DryStream& s, ConstView x, View y) { moves(s, x, y); }
 void swiglu_backward(DryStream& s, ConstView x, ConstView dy, View dx) { moves(s, x, dy, dx); }
 void dropout(DryStream& s, ConstView x, float, RngKey, View y) { moves(s, x, y); }
 void copy_heads(DryStream& s, ConstHeads from, Heads to) { moves(s, from, to); }
+
+void expand_weights(DryStream& s, CodedType type, const std::byte*, View values) {
+  s.time()->compute(seconds_to_move(s, bytes_of(values) + static_cast<double>(coded_bytes(type, values.elements()))));
+}
 
 void embed(DryStream& s, ConstView, ConstView, View y) { moves(s, y, y); }
 void embed_backward(DryStream& s, ConstView, ConstView dy, View dtable, Write write) {
