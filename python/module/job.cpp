@@ -6,6 +6,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/torch/torch_checkpoint.h"
+#include "zeepo/zero/agreement.h"
 
 namespace zeepo {
 namespace {
@@ -57,10 +58,24 @@ UnitPlan plan_of(const std::vector<Job::GivenUnit>& units) {
 
 }  // namespace
 
+namespace {
+Communicator* joined = nullptr;  // never destroyed: the process may end in any way
+}
+
+Communicator& process_ranks() {
+  if (joined == nullptr) joined = make_communicator(detect_launch()).release();
+  return *joined;
+}
+
+void finish_ranks() {
+  if (joined != nullptr) joined->finish();
+}
+
 Job::Job(const std::map<std::string, std::string>& texts, const std::string& config_file, std::int64_t weights) {
-  const int ranks = detect_launch().size;
-  given_ = make_torch_options(texts, config_file, ranks);
-  runtime_ = std::make_unique<Runtime>(runtime_options(given_.options, weights, ranks));
+  Communicator& ranks = process_ranks();
+  given_ = make_torch_options(texts, config_file, ranks.size());
+  check_agreement(ranks, agreed_values(given_.options));
+  runtime_ = std::make_unique<Runtime>(runtime_options(given_.options, weights, ranks.size()), ranks);
 }
 
 std::string Job::option(const std::string& name) const {

@@ -16,6 +16,11 @@
 
 namespace zeepo {
 
+// The ranks of this process, joined at the first call and until finish_ranks(): one module after another may use them.
+Communicator& process_ranks();
+// The clean end on every rank, where they were joined: when the process ends.
+void finish_ranks();
+
 class Job {
  public:
   using Address = std::uintptr_t;

@@ -25,6 +25,8 @@ NB_MODULE(_engine, m) {
   nb::set_leak_warnings(false);  // whoever leaves without close() holds the job to the end
   nb::exception<zeepo::Error>(m, "Error", PyExc_RuntimeError);
 
+  m.def("finish_ranks", &zeepo::finish_ranks, "The clean end of all ranks: when the process ends.");
+
   nb::class_<Job>(m, "Job", "The ranks joined and, once a module is attached, its engine.")
       .def(nb::init<const std::map<std::string, std::string>&, const std::string&, std::int64_t>(), "options"_a,
            "config"_a, "weights"_a)

@@ -16,17 +16,18 @@ The loop stays as it is. Parameters keep their addresses; only the memory behind
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import sys
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 import torch
 from torch import nn
 
 from . import _launch
 from ._attached import Attached
-from ._engine import Error, Job
+from ._engine import Error, Job, finish_ranks
 from ._options import texts_of
 from ._weights import Init, load_weights
 
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 _open: Attached | None = None
-_excepthook_before: Callable[..., Any] | None = None
+_ends_all_ranks = False
 
 
 def init(
@@ -109,6 +110,8 @@ def init(
     )
     weights = sum(p.numel() for p in model.parameters())
     job = Job(texts, str(config) if config is not None else "", weights)
+    if job.size > 1:
+        _end_all_ranks_on_failure(job)
     try:
         if job.rank == 0:
             for note in job.notes:
@@ -120,25 +123,27 @@ def init(
         if job.size > 1:
             job.abort(f"{error}")
         raise
-    if job.size > 1:
-        if shard_data:
-            _launch.shard_loaders(job.rank, job.size)
-        _end_all_ranks_on_failure(job)
+    if job.size > 1 and shard_data:
+        _launch.shard_loaders(job.rank, job.size)
     _open = attached
 
 
 def _end_all_ranks_on_failure(job: Job) -> None:
     """An exception that nobody catches ends the job on all ranks: none waits for this one."""
-    global _excepthook_before
-    _excepthook_before = sys.excepthook
+    global _ends_all_ranks
+    if _ends_all_ranks:
+        return
+    _ends_all_ranks = True
+    before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        sys.__excepthook__(kind, error, trace)
+        before(kind, error, trace)
         sys.stderr.flush()
         sys.stdout.flush()
         job.abort(f"{kind.__name__}: {error}")
 
     sys.excepthook = hook
+    atexit.register(finish_ranks)
 
 
 def _attached(what: str) -> Attached:
@@ -149,11 +154,9 @@ def _attached(what: str) -> Attached:
 
 def close() -> None:
     """Ends what init() began: the module has its full weights in tensors of its own, on every rank."""
-    global _open, _excepthook_before
+    global _open
     attached = _attached("close")
     _open = None
-    if _excepthook_before is not None:
-        sys.excepthook, _excepthook_before = _excepthook_before, None
     try:
         attached.detach()
     finally:
