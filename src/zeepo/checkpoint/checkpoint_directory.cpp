@@ -132,7 +132,8 @@ void CheckpointDirectory::publish(Manifest manifest, const fs::path& model) {
   }
   const fs::path folder = partial / kModelFolder;
   if (operations_.make_directory(folder.c_str()) < 0) fail(folder, "cannot be made");
-  for (const std::string& name : model_side_files(model)) {
+  const auto names = model.empty() ? std::vector<std::string>() : model_side_files(model);
+  for (const std::string& name : names) {
     const std::string text = read_text(model / name, kMaxModelFileBytes);
     save_text(operations_, folder / name, text);
     manifest.model_files.push_back(

@@ -42,7 +42,7 @@ class CheckpointDirectory {
   // Where the ranks write the checkpoint of this step.
   void begin(std::int64_t step);
   // When every rank's file is on the disk: the manifest, files of the model, and the rename. The lists that the ranks
-  // have left become part of the manifest.
+  // have left become part of the manifest. Without a model's directory there are no such files.
   void publish(Manifest manifest, const std::filesystem::path& model);
   void abandon(std::int64_t step) noexcept;
   // Removes the oldest beyond `count`, never the newest and never the one of step `best`.

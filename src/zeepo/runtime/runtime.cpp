@@ -50,9 +50,9 @@ Runtime::~Runtime() { drop(); }
 
 void Runtime::drop() noexcept {
   while (!engines_.empty()) {
-    AttachedEngine& last = *engines_.back();
+    Attachment& last = *engines_.back();
     forget(last);
-    last.engine_.reset();
+    last.end();
     last.runtime_ = nullptr;
   }
 }
@@ -106,14 +106,14 @@ Session& Runtime::session() {
   return *session_;
 }
 
-void Runtime::forget(AttachedEngine& engine) noexcept {
-  std::erase(engines_, &engine);
-  sent_ = sent_ + engine.engine_->moved().all().sent;
+void Runtime::forget(Attachment& attached) noexcept {
+  std::erase(engines_, &attached);
+  sent_ = sent_ + attached.engine().moved().all().sent;
 }
 
 // All ranks have attached their engines in the same order.
 void Runtime::settle() {
-  for (AttachedEngine* attached : engines_) attached->engine_->settle();
+  for (Attachment* attached : engines_) attached->engine().settle();
   session_->lower().drain();
   session_->compute().synchronize();
 }
@@ -168,14 +168,18 @@ void Runtime::print(const nlohmann::ordered_json& report) {
       name_of(backend_), table_of(largest_peaks(report.at("ranks")), budgets));
 }
 
-AttachedEngine::AttachedEngine(Runtime& runtime, Module& model, const EngineOptions& options)
-    : runtime_(&runtime), engine_(std::make_unique<ModelEngine>(model, runtime.session().communicator(), options)) {
-  runtime.engines_.push_back(this);
-  runtime.params_ += parameter_count(engine_->units());
+void Attachment::join() {
+  runtime_->engines_.push_back(this);
+  runtime_->params_ += parameter_count(engine().units());
 }
 
-AttachedEngine::~AttachedEngine() {
+void Attachment::leave() noexcept {
   if (runtime_ != nullptr) runtime_->forget(*this);
+}
+
+AttachedEngine::AttachedEngine(Runtime& runtime, Module& model, const EngineOptions& options)
+    : Attachment(runtime), engine_(std::make_unique<ModelEngine>(model, runtime.session().communicator(), options)) {
+  join();
 }
 
 ModelEngine& AttachedEngine::get() {

@@ -35,6 +35,7 @@ struct RuntimeOptions {
   ReportAs report = ReportAs::text;
 };
 
+class Attachment;
 class AttachedEngine;
 
 class Runtime {
@@ -66,11 +67,11 @@ class Runtime {
   [[noreturn]] void abort_job(const std::string& message) { ranks_.abort_job(message); }
 
  private:
-  friend class AttachedEngine;
+  friend class Attachment;
 
   void start();
   void check_options() const;
-  void forget(AttachedEngine& engine) noexcept;
+  void forget(Attachment& attached) noexcept;
   void settle();
   void drop() noexcept;  // the engines
   void print(const nlohmann::ordered_json& report);
@@ -80,28 +81,47 @@ class Runtime {
   Backend backend_ = Backend::cpu;
   std::unique_ptr<Session> session_;  // null: closed, and nothing held
   bool closed_ = false;
-  std::vector<AttachedEngine*> engines_;  // that are still there
-  std::int64_t params_ = 0;               // of all engines so far
-  CommBytes sent_;                        // by engines that have ended
+  std::vector<Attachment*> engines_;  // that are still there
+  std::int64_t params_ = 0;           // of all engines so far
+  CommBytes sent_;                    // by engines that have ended
 };
 
-// An engine over a model, within a runtime: `engine->micro_step(...)`. Must go before the model does, and may stay when
-// the runtime is closed; the engine itself ends then.
-class AttachedEngine {
+// What a runtime knows of a front end's engine: it must go before what it is attached to does, and may stay when the
+// runtime is closed; the engine itself ends then.
+class Attachment {
+ public:
+  Attachment(const Attachment&) = delete;
+  Attachment& operator=(const Attachment&) = delete;
+
+ protected:
+  explicit Attachment(Runtime& runtime) : runtime_(&runtime) {}
+  virtual ~Attachment() = default;
+  // Once there is an engine; and while there still is.
+  void join();
+  void leave() noexcept;
+
+ private:
+  friend class Runtime;
+  virtual Engine& engine() = 0;
+  virtual void end() noexcept = 0;  // of the engine
+
+  Runtime* runtime_;  // null: closed
+};
+
+// An engine over a model, within a runtime: `engine->micro_step(...)`.
+class AttachedEngine final : public Attachment {
  public:
   AttachedEngine(Runtime& runtime, Module& model, const EngineOptions& options);
-  ~AttachedEngine();
-  AttachedEngine(const AttachedEngine&) = delete;
-  AttachedEngine& operator=(const AttachedEngine&) = delete;
+  ~AttachedEngine() override { leave(); }
 
   ModelEngine* operator->() { return &get(); }
   ModelEngine& operator*() { return get(); }
   ModelEngine& get();  // throws Error once the runtime is closed
 
  private:
-  friend class Runtime;
+  Engine& engine() override { return *engine_; }
+  void end() noexcept override { engine_.reset(); }
 
-  Runtime* runtime_;  // null: closed
   std::unique_ptr<ModelEngine> engine_;
 };
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace zeepo {
@@ -44,6 +45,11 @@ class PassPlanner {
   Wanted begin(int kind);
   Wanted visit(const Visit& visit);
   void end();
+  // Another module, with a number of its own: between two calls of visit().
+  std::size_t add_module(std::vector<std::size_t> units) {
+    options_.units_of_module.push_back(std::move(units));
+    return options_.units_of_module.size() - 1;
+  }
 
   // From the next call of begin() or visit() on.
   void set_prefetch_bytes(std::int64_t bytes) { options_.prefetch_bytes = bytes; }

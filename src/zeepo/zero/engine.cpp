@@ -18,9 +18,61 @@ void count_late(MovedBytes& late, const Collectives& collectives, F&& f) {
   late = late + (moved_so_far(collectives) - before);
 }
 
+// A failure is not told here: either something worse has happened, or every later transfer throws the same.
+void outlast_transfers(WeightStream& weights, GradientReducer& reducer, StepQueue& steps) noexcept {
+  weights.outlast();
+  reducer.outlast();
+  steps.outlast();
+  FirstFailure told;
+  told.outlast([] {
+    if (Device::current().lower) Device::current().lower->drain();
+  });
+}
+
+// What a step that is taken or skipped has come to; throws NotFinite where the run is to stop.
+StepResult result_of(GradientNorm& norm, const StatePlan& plan, bool skipped) {
+  const bool scaled = norm.loss_scale().in_use();
+  StepResult result{norm.loss(), norm.on_host().norm, skipped, norm.loss_scale().value(), norm.note()};
+  result.not_finite = !std::isfinite(result.loss) || (skipped && !scaled);
+  if (result.not_finite) result.bad_losses = norm.bad_losses();
+  if (skipped) {
+    if (plan.steps_in_backward())
+      throw NotFinite(
+          result,
+          "step: a gradient is infinite or not a number (loss {}); weights with finite gradients have been stepped in "
+          "the backward pass. Lower --lr, or look for broken weights or data",
+          result.loss);
+    if (!scaled && plan.options.on_nan == OnNan::stop)
+      throw NotFinite(
+          result,
+          "step: a gradient is infinite or not a number (loss {}); the weights are as before this step. Lower "
+          "--lr, or look for broken weights or data",
+          result.loss);
+  } else if (!std::isfinite(result.loss)) {
+    throw NotFinite(
+        result,
+        "step: the loss is {}, with finite gradients; the step has been taken. Lower --lr, or look for broken weights "
+        "or data",
+        result.loss);
+  }
+  norm.update_loss_scale(skipped && !std::isfinite(result.grad_norm));
+  return result;
+}
+
+void check_rules(const StepRules& rules, const UnitPlan& units, const StatePlan& plan) {
+  if (rules.groups.empty()) return;
+  if (plan.steps_in_backward())
+    throw Error("engine: step() with a rule for each group, and steps in the backward pass");
+  for (const Unit& unit : units.units)
+    for (const UnitParameter& parameter : unit.parameters)
+      if (parameter.trainable && parameter.group >= rules.groups.size())
+        throw Error("engine: {} rules, and a parameter of {} in group {}", rules.groups.size(), unit.name,
+                    parameter.group);
+}
+
 }  // namespace
 
-Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& options)
+Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& options, GatherMemory* memory)
     : units_(std::move(units)),
       timeline_(Device::current().timeline),
       collectives_(communicator, options.prefetch_bytes > 0 ? Collectives::Overlap::yes : Collectives::Overlap::no,
@@ -28,7 +80,7 @@ Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& 
       plan_(plan_states(units_, options, {communicator.rank(), communicator.size(), communicator.alone()})),
       store_(units_, plan_),
       buffers_(units_, plan_, store_),
-      weights_(units_, plan_, store_, collectives_),
+      weights_(units_, plan_, store_, collectives_, memory),
       norm_(plan_, collectives_),
       reducer_(units_, plan_, store_, norm_, collectives_),
       snapshot_(units_, plan_, store_),
@@ -44,18 +96,7 @@ Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& 
   collectives_.take_wire_room(gathered, reduced, options.dtype);
 }
 
-Engine::~Engine() { outlast_transfers(); }  // they work on memory that goes now
-
-// A failure is not told here: either something worse has happened, or every later transfer throws the same.
-void Engine::outlast_transfers() noexcept {
-  weights_.outlast();
-  reducer_.outlast();
-  steps_.outlast();
-  FirstFailure told;
-  told.outlast([] {
-    if (Device::current().lower) Device::current().lower->drain();
-  });
-}
+Engine::~Engine() { outlast_transfers(weights_, reducer_, steps_); }  // they work on memory that goes now
 
 void Engine::load(const WeightSource& source, const SavedState* saved, const CodedSource& codes) {
   if (micro_step_.number > 0)
@@ -120,6 +161,11 @@ void Engine::after(const Visit& visit) {
   for (const std::size_t u : visits_.close(visit.module)) reduce(u);
 }
 
+void Engine::use(const std::vector<std::size_t>& units, Visit::Direction direction) {
+  snapshot_.advance();
+  hold(weights_.visit({weights_.visit_of(units), direction}));
+}
+
 void Engine::begin_backward(const Tensor& loss) {
   norm_.add_loss(loss.view(), micro_step_);
   // Units that this pass does not use must not meet new gradients before their step.
@@ -177,6 +223,7 @@ void Engine::end_inference(Then then) {
     weights_.run_ahead(pass_.kind);
   else
     weights_.release_all();
+  pass_.kind = PassKind::training;  // whoever abandons a pass now means the step's
 }
 
 // Some units may have added this micro-step's gradients to the step's sum and others not: the sum is of no use, and the
@@ -186,8 +233,9 @@ void Engine::abandon_pass() {
   if (pass_.kind == PassKind::training) {
     micro_step_.number = 0;
     visits_.clear();
-    outlast_transfers();
+    outlast_transfers(weights_, reducer_, steps_);
     reducer_.abandon();
+    norm_.abandon();
     steps_.abandon();
     FirstFailure told;
     told.outlast([&] { weights_.await_always_there(); });
@@ -196,7 +244,14 @@ void Engine::abandon_pass() {
   if (pass_.kind == PassKind::training) weights_.drop_cache();
 }
 
-StepResult Engine::step(double lr, float note) {
+float Engine::clip_to(float clip) {
+  if (micro_step_.number != micro_step_.count)
+    throw Error("engine: clip_to() after {} of {} micro-steps", micro_step_.number, micro_step_.count);
+  return norm_.finish_clipped_to(clip);
+}
+
+StepResult Engine::step(const StepRules& rules, float note) {
+  check_rules(rules, units_, plan_);
   if (micro_step_.number != micro_step_.count)
     throw Error("engine: step() after {} of {} micro-steps", micro_step_.number, micro_step_.count);
   const Span span(timeline_, TimelineRow::compute, "step");
@@ -204,9 +259,9 @@ StepResult Engine::step(double lr, float note) {
   settled_ = false;
   rate_.expected.reset();
   const bool in_backward = plan_.steps_in_backward();
-  if (in_backward && lr != rate_.in_backward) {
+  if (in_backward && rules.rate != rate_.in_backward) {
     ++steps_taken_;  // it has been taken
-    throw Error("engine: step() with the rate {}, but expect_rate() with {}", lr, rate_.in_backward);
+    throw Error("engine: step() with the rate {}, but expect_rate() with {}", rules.rate, rate_.in_backward);
   }
   weights_.drop_cache();
   if (const auto depths = std::exchange(next_depths_, {})) {
@@ -217,7 +272,7 @@ StepResult Engine::step(double lr, float note) {
   norm_.finish(note);
   reducer_.gather_rest();
   if (plan_.options.on_nan == OnNan::skip) norm_.hold_back();
-  const StepContext context{++steps_taken_, lr};
+  const StepContext context{++steps_taken_, rules};
   const bool any_deferred = !plan_.deferred.empty();
   if (!in_backward)
     for (std::size_t u = 0; u < plan_.units.size(); ++u) store_.wait_params_written(u);
@@ -241,37 +296,8 @@ StepResult Engine::step(double lr, float note) {
   weights_.await_always_there();
 
   collectives_.check();  // the control has come: so has all that it was computed from; the rest the next step checks
-  return finish_step(skipped);
-}
-
-StepResult Engine::finish_step(bool skipped) {
-  const bool scaled = norm_.loss_scale().in_use();
-  StepResult result{norm_.loss(), norm_.on_host().norm, skipped, norm_.loss_scale().value(), norm_.note()};
-  result.not_finite = !std::isfinite(result.loss) || (skipped && !scaled);
-  if (result.not_finite) result.bad_losses = norm_.bad_losses();
-  if (skipped) {
-    if (plan_.steps_in_backward())
-      throw NotFinite(
-          result,
-          "step: a gradient is infinite or not a number (loss {}); weights with finite gradients have been stepped in "
-          "the backward pass. Lower --lr, or look for broken weights or data",
-          result.loss);
-    --steps_taken_;
-    if (!scaled && plan_.options.on_nan == OnNan::stop)
-      throw NotFinite(
-          result,
-          "step: a gradient is infinite or not a number (loss {}); the weights are as before this step. Lower "
-          "--lr, or look for broken weights or data",
-          result.loss);
-  } else if (!std::isfinite(result.loss)) {
-    throw NotFinite(
-        result,
-        "step: the loss is {}, with finite gradients; the step has been taken. Lower --lr, or look for broken weights "
-        "or data",
-        result.loss);
-  }
-  norm_.update_loss_scale(skipped && !std::isfinite(result.grad_norm));
-  return result;
+  if (skipped && !in_backward) --steps_taken_;
+  return result_of(norm_, plan_, skipped);
 }
 
 // Weights are read one by one, each after settle(): only the first has anything to wait for.

@@ -56,7 +56,8 @@ class NotFinite : public Error {
 
 class Engine {
  public:
-  Engine(UnitPlan units, Communicator& communicator, const EngineOptions& options);
+  // Gathered parameters are put where `memory` says, which is borrowed.
+  Engine(UnitPlan units, Communicator& communicator, const EngineOptions& options, GatherMemory* memory = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -93,6 +94,11 @@ class Engine {
   enum class Recorded : bool { no, yes };
   void before(const Visit& visit, Recorded recorded = Recorded::no);
   void after(const Visit& visit);
+  // Instead of before() and after(), for a front end that learns of uses as they come and not of their ends: these
+  // units are here until the next call. Each call is a visit for who prefetches; the order of the units counts.
+  void use(const std::vector<std::size_t>& units, Visit::Direction direction);
+  // And of gradients: no more come for the unit in this micro-step. end_micro_step() says so of those that are left.
+  void reduce(std::size_t unit);
   // A parameter's value during a visit that names its unit, and where to write its gradient.
   Tensor parameter(const ParameterId& id) const { return weights_.parameter(id); }
   GradientTarget gradient(const ParameterId& id) { return reducer_.target(id); }
@@ -106,7 +112,10 @@ class Engine {
   // Shards stepped in the backward pass leave out only those with such gradients; the others have been stepped when it
   // throws.
   // `note` is a number of this rank's that travels with the losses: how the ranks agree on something at this step.
-  StepResult step(double lr, float note = 0);
+  // `rules`: a learning rate, or a rule for each group of parameters, which cannot be with steps in the backward pass.
+  StepResult step(const StepRules& rules, float note = 0);
+  // Before such a step: the norm of its gradients, which the step clips to `clip` instead of the options'.
+  float clip_to(float clip);
   // Returns when every weight is stepped, and nothing is on its way: others may then use the communicator.
   void settle();
   // Other depths from the next step() on, when nothing is held that was fetched ahead: memory is used as if it had
@@ -127,10 +136,7 @@ class Engine {
 
  private:
   void hold(const PassPlanner::Wanted& wanted);
-  void reduce(std::size_t unit);
   void finish_reduction();
-  void outlast_transfers() noexcept;
-  StepResult finish_step(bool skipped);
 
   UnitPlan units_;
   Timeline* timeline_;  // null: none

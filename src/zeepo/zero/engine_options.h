@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "zeepo/base/dtype.h"
@@ -67,6 +68,25 @@ struct EngineOptions {
 
 // Throws Error for options that are out of range or contradict each other.
 void check(const EngineOptions& options);
+
+// By which a group of parameters is stepped. The type of the optimizer and what it keeps are those of the engine's
+// options in every step; the rest may change from one to the next.
+struct StepRule {
+  double rate = 0;
+  OptimizerOptions optimizer = {};
+};
+
+// Of one step: one learning rate, by the engine's options; or a rule for each group of parameters.
+struct StepRules {
+  StepRules(double lr) : rate(lr) {}  // NOLINT(google-explicit-constructor): most steps have no more than a rate
+  explicit StepRules(std::vector<StepRule> of_groups) : groups(std::move(of_groups)) {}
+
+  double rate = 0;
+  std::vector<StepRule> groups = {};
+  StepRule of(std::size_t group, const OptimizerOptions& options) const {
+    return groups.empty() ? StepRule{rate, options} : groups[group];
+  }
+};
 
 // How far transfers run ahead. It changes when memory is used, and no bit of what is computed.
 struct Depths {

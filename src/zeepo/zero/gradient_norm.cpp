@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "zeepo/device/copy.h"
 #include "zeepo/kernels/elementwise.h"
@@ -78,6 +79,16 @@ void GradientNorm::finish_unit(std::size_t unit) {
 }
 
 void GradientNorm::finish(float note) {
+  if (!std::exchange(finished_ahead_, false)) finish(note, plan_.options.clip);
+}
+
+float GradientNorm::finish_clipped_to(float clip) {
+  finish(0, clip);
+  finished_ahead_ = true;
+  return take().norm;
+}
+
+void GradientNorm::finish(float note, float clip) {
   if (note != own_note_) {
     const View to = own_losses_.part(0, {1}).view();
     launch([&](auto& s) { fill(s, to, note); });
@@ -90,7 +101,7 @@ void GradientNorm::finish(float note) {
   const View blocks = blocks_.part(0, {layout_.blocks}).view();
   launch([&](auto& s) {
     merge_norm_nodes(s, nodes_.view(), table_.view(), blocks);
-    finish_norm(s, blocks, loss_scale_.value(), plan_.options.clip, control_.view());
+    finish_norm(s, blocks, loss_scale_.value(), clip, control_.view());
     copy_to_host(s, control_.view().data, host_memory_.data(), sizeof(StepControl));
     sent_ = point_of(s);
   });

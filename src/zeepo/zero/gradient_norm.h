@@ -33,6 +33,10 @@ class GradientNorm {
   // Of all units and ranks. The control and the loss go to the host, ahead of what the stream is given next. This
   // rank's note goes with the losses.
   void finish(float note = 0);
+  // The step is not taken.
+  void abandon() { finished_ahead_ = false; }
+  // Ahead of finish(), which then does nothing: the same, clipped to `clip` instead of the options'. The norm.
+  float finish_clipped_to(float clip);
   // Waits until the control, the loss and the ranks' notes are on the host.
   const StepControl& take();
   // For OnNan::skip, before anything is stepped: a loss that is not finite skips the step, as gradients do.
@@ -66,12 +70,14 @@ class GradientNorm {
   Sent sent_with(std::int64_t micro_step) const;
   float loss_of(const MicroBatchPlace& place) const;
   void send_losses(std::int64_t end);
+  void finish(float note, float clip);
   float* host_losses() const { return reinterpret_cast<float*>(host_memory_.data()) + kControlSize; }
 
   const StatePlan& plan_;
   Collectives& collectives_;
   float mean_;
   LossScale loss_scale_;
+  bool finished_ahead_ = false;  // of this step
   NormLayout layout_;
   Tensor nodes_, table_, blocks_, control_;
   Tensor own_losses_, losses_;  // this rank's note and kLosses; as many of each rank, one rank after another

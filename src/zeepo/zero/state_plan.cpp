@@ -21,11 +21,13 @@ std::vector<StepRange> step_ranges(const Unit& unit, const Extent& whole, Decay 
   for (std::size_t first = 0; first < parameters.size();) {
     std::size_t next = first + 1;
     const auto alike = [&](const UnitParameter& other) {
-      return decays(parameters[first]) == decays(other) && parameters[first].trainable == other.trainable;
+      return decays(parameters[first]) == decays(other) && parameters[first].trainable == other.trainable &&
+             parameters[first].group == other.group;
     };
     while (next < parameters.size() && alike(parameters[next])) ++next;
     const std::int64_t end = next < parameters.size() ? parameters[next].offset : whole.end;
-    if (parameters[first].trainable) ranges.push_back({{parameters[first].offset, end}, decays(parameters[first])});
+    if (parameters[first].trainable)
+      ranges.push_back({{parameters[first].offset, end}, decays(parameters[first]), parameters[first].group});
     first = next;
   }
   return ranges;

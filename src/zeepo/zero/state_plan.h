@@ -50,6 +50,7 @@ enum class GradientsKept {
 struct StepRange {
   Extent extent;
   bool decays;
+  std::size_t group = 0;
 };
 
 struct UnitStates {

@@ -21,13 +21,14 @@ void step_extent(Stream& stream, const StatePlan& plan, const PieceId& id, const
     if (range.empty()) continue;
     const std::int64_t begin = range.begin - extent.begin, count = range.elements();
     const StateViews states = open.states.part(begin, count);
-    zeepo::step(stream, plan.options.optimizer,
+    const StepRule rule = step.rules.of(stepped.group, plan.options.optimizer);
+    zeepo::step(stream, rule.optimizer,
                 {.weights = {part_of(open.param, begin, count), states.low},
                  .grad = part_of(open.grads, begin, count),
                  .states = states.moments,
-                 .weight_decay = stepped.decays ? plan.options.optimizer.weight_decay : 0,
+                 .weight_decay = stepped.decays ? rule.optimizer.weight_decay : 0,
                  .first = unit.first_weight + range.begin},
-                control, step.number, step.rate);
+                control, step.number, rule.rate);
   }
 }
 

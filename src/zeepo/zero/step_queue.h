@@ -20,10 +20,10 @@
 
 namespace zeepo {
 
-// Of one step: its number, from 1 on, skipped ones not counted, and its learning rate.
+// Of one step: its number, from 1 on, skipped ones not counted, and by what rules it is taken.
 struct StepContext {
   std::int64_t number = 0;
-  double rate = 0;
+  StepRules rules = 0.0;
 };
 
 class StepQueue {

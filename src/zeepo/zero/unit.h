@@ -29,6 +29,7 @@ struct UnitParameter {
   Shape shape;
   bool trainable;
   std::vector<UnitWeight> weights;  // one after another, all of the parameter
+  std::size_t group = 0;            // of parameters that are stepped by one rule
 
   Extent extent() const { return {offset, offset + shape.elements()}; }
 };

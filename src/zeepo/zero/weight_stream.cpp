@@ -10,13 +10,16 @@
 
 namespace zeepo {
 
-WeightStream::WeightStream(const UnitPlan& units, const StatePlan& plan, StateStore& store, Collectives& collectives)
+WeightStream::WeightStream(const UnitPlan& units, const StatePlan& plan, StateStore& store, Collectives& collectives,
+                           GatherMemory* memory)
     : names_(units),
       plan_(plan),
       store_(store),
       collectives_(collectives),
+      memory_(memory),
       planner_(pass_options(units, plan)),
       units_(plan.units.size()) {
+  for (std::size_t v = 0; v < units.visits.size(); ++v) visits_.emplace(units.visits[v].units, v);
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const UnitStates& states = plan.units[u];
     if (plan.keeps_node_copy(u))
@@ -44,6 +47,12 @@ PassPlanner::Wanted WeightStream::visit(const Visit& visit) {
   std::ranges::sort(wanted.gone, {}, [this](std::size_t u) { return units_[u].fetched_as; });
   for (const std::size_t u : wanted.gone) let_go(u);
   return wanted;
+}
+
+std::size_t WeightStream::visit_of(const std::vector<std::size_t>& units) {
+  const auto known = visits_.find(units);
+  if (known != visits_.end()) return known->second;
+  return visits_.emplace(units, planner_.add_module(units)).first->second;
 }
 
 std::vector<bool> WeightStream::wanted_first() {
@@ -77,7 +86,9 @@ void WeightStream::fetch(std::size_t u) {
   unit.fetched_as = ++fetches_;
   fetched_[unit.fetched_as] = u;
   if (states.form.coded()) return fetch_coded(u);
-  unit.flat = Tensor({states.whole.elements()}, plan_.options.dtype, Kind::working);
+  const std::int64_t elements = states.whole.elements();
+  unit.flat = memory_ ? memory_->take(u, elements, plan_.options.dtype)
+                      : Tensor({elements}, plan_.options.dtype, Kind::working);
   const View own = unit.flat.part(states.own.begin, {states.own.elements()}).view();
   if (!states.params_offloaded()) {
     gather(u, store_.params(u).tensor.view(), "parameters", store_.unit(u).params_written);

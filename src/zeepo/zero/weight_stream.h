@@ -22,14 +22,26 @@ namespace zeepo {
 
 enum class PassKind { training, inference };
 
+// Where a front end wants the gathered parameters of units that are not kept whole: for one whose own tensors must stay
+// where they are. Without it they get memory of the current device, wherever there is room.
+class GatherMemory {
+ public:
+  virtual ~GatherMemory() = default;
+  // Flat memory for the unit, the same addresses each time; the front end has it back when the last tensor is gone.
+  virtual Tensor take(std::size_t unit, std::int64_t elements, DType dtype) = 0;
+};
+
 class WeightStream {
  public:
-  WeightStream(const UnitPlan& units, const StatePlan& plan, StateStore& store, Collectives& collectives);
+  WeightStream(const UnitPlan& units, const StatePlan& plan, StateStore& store, Collectives& collectives,
+               GatherMemory* memory = nullptr);
 
   // The planner's answers: what a pass that begins, and each of its visits, wants now and more than before. What is not
   // wanted goes; with a cache, as much of the offloaded units as the cache holds stays.
   PassPlanner::Wanted begin_pass(PassKind kind);
   PassPlanner::Wanted visit(const Visit& visit);
+  // The number of the visit that wants these units, in order; one that the plan does not have is added.
+  std::size_t visit_of(const std::vector<std::size_t>& units);
   void end_pass() { planner_.end(); }
   // Between two passes of this kind: nothing of the first stays but what is cached, and what the second wants first is
   // fetched now, and counts with it.
@@ -86,7 +98,9 @@ class WeightStream {
   const StatePlan& plan_;
   StateStore& store_;
   Collectives& collectives_;
+  GatherMemory* memory_;  // null: the device's
   PassPlanner planner_;
+  std::map<std::vector<std::size_t>, std::size_t> visits_;  // by units
   std::vector<Gathered> units_;
   // Units that are not kept whole and have memory now, in the order in which they were fetched.
   std::map<std::int64_t, std::size_t> fetched_;

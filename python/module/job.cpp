@@ -1,0 +1,166 @@
+#include "job.h"
+
+#include <type_traits>
+#include <utility>
+
+#include "zeepo/base/error.h"
+#include "zeepo/comm/launch.h"
+#include "zeepo/torch/torch_checkpoint.h"
+#include "zeepo/zero/agreement.h"
+
+namespace zeepo {
+namespace {
+
+DType dtype_named(const std::string& name) {
+  if (name == "float32") return DType::f32;
+  if (name == "bfloat16") return DType::bf16;
+  throw Error("init: parameters of torch.{}: must be float32 or bfloat16; call model.float() or model.bfloat16()",
+              name);
+}
+
+OptimizerType optimizer_named(const std::string& name) {
+  if (name == "adamw") return OptimizerType::adamw;
+  if (name == "adam") return OptimizerType::adam;
+  if (name == "sgd") return OptimizerType::sgd;
+  throw Error("init: optimizer {}: must be adamw, adam or sgd", name);
+}
+
+// The engine's shapes end at four extents; it does not look at them but to tell matrices from vectors.
+Shape shape_of(std::vector<std::int64_t> extents) {
+  while (extents.size() > Shape::kMaxRank) {
+    extents[extents.size() - 2] *= extents.back();
+    extents.pop_back();
+  }
+  switch (extents.size()) {
+    case 0: return {1};
+    case 1: return {extents[0]};
+    case 2: return {extents[0], extents[1]};
+    case 3: return {extents[0], extents[1], extents[2]};
+    default: return {extents[0], extents[1], extents[2], extents[3]};
+  }
+}
+
+UnitPlan plan_of(const std::vector<Job::GivenUnit>& units) {
+  UnitPlan plan;
+  for (const auto& [name, parameters] : units) {
+    Unit unit{name, {}, 0};
+    for (const auto& [parameter, extents, trained, group] : parameters) {
+      const Shape shape = shape_of(extents);
+      UnitParameter laid{unit.elements, shape, trained, {}, group};
+      laid.weights.push_back({{parameter, shape}, 0, shape.elements()});
+      unit.elements += (shape.elements() + Unit::kAlignment - 1) / Unit::kAlignment * Unit::kAlignment;
+      unit.parameters.push_back(std::move(laid));
+    }
+    plan.units.push_back(std::move(unit));
+  }
+  return plan;
+}
+
+}  // namespace
+
+namespace {
+Communicator* joined = nullptr;  // never destroyed: the process may end in any way
+}
+
+Communicator& process_ranks() {
+  if (joined == nullptr) joined = make_communicator(detect_launch()).release();
+  return *joined;
+}
+
+void finish_ranks() {
+  if (joined != nullptr) joined->finish();
+}
+
+Job::Job(const std::map<std::string, std::string>& texts, const std::string& config_file, std::int64_t weights) {
+  Communicator& ranks = process_ranks();
+  given_ = make_torch_options(texts, config_file, ranks.size());
+  check_agreement(ranks, agreed_values(given_.options));
+  runtime_ = std::make_unique<Runtime>(runtime_options(given_.options, weights, ranks.size()), ranks);
+}
+
+std::string Job::option(const std::string& name) const {
+  const TrainOption* const option = find_option(name);
+  if (option == nullptr) throw Error("init: {}: there is no such option", name);
+  return option->text(given_.options);
+}
+
+void Job::attach(const std::vector<GivenUnit>& units, const std::string& dtype, const std::string& optimizer,
+                 double momentum, bool protect) {
+  EngineOptions options = torch_engine_options(given_.options, dtype_named(dtype));
+  if (optimizer.empty()) {
+    options.use = Use::infer;
+    options.snapshot_bytes = 0;
+  } else {
+    options.optimizer.type = optimizer_named(optimizer);
+    options.optimizer.momentum = static_cast<float>(momentum);
+  }
+  optimizer_ = options.optimizer;
+  for (const auto& unit : units)
+    for (const auto& parameter : unit.second) shapes_[std::get<0>(parameter)] = std::get<1>(parameter);
+  engine_ = std::make_unique<TorchEngine>(*runtime_, plan_of(units), options,
+                                          protect ? AbsentMemory::protected_ : AbsentMemory::stale);
+}
+
+TorchEngine& Job::engine() {
+  if (!engine_) throw Error("zeepo: no module is attached");
+  return *engine_;
+}
+
+void Job::load(const Fill& fill) {
+  engine().get().load([&](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
+    fill(slice.name, begin, reinterpret_cast<Address>(out.data()), static_cast<std::int64_t>(out.size()));
+  });
+  engine().get().settle();
+}
+
+Job::Address Job::address(std::size_t unit, std::size_t index) {
+  return reinterpret_cast<Address>(engine().address({unit, index}));
+}
+
+StepResult Job::step(const std::vector<GivenRule>& rules) {
+  std::vector<StepRule> taken;
+  for (const auto& [rate, beta1, beta2, eps, momentum, decay] : rules) {
+    StepRule rule{rate, optimizer_};
+    rule.optimizer.beta1 = static_cast<float>(beta1);
+    rule.optimizer.beta2 = static_cast<float>(beta2);
+    rule.optimizer.eps = static_cast<float>(eps);
+    rule.optimizer.momentum = static_cast<float>(momentum);
+    rule.optimizer.weight_decay = static_cast<float>(decay);
+    taken.push_back(rule);
+  }
+  return engine().step(taken);
+}
+
+void Job::read(const std::string& name, std::int64_t begin, Address to, std::int64_t count) {
+  engine().get().settled_io().read(name, begin, {reinterpret_cast<float*>(to), static_cast<std::size_t>(count)});
+}
+
+void Job::broadcast(Address address, std::int64_t bytes) {
+  const View view{reinterpret_cast<std::byte*>(address), DType::u8, {bytes}};
+  dispatch(runtime_->session().host(), [&](auto& stream) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(stream)>, CpuStream>)
+      runtime_->communicator().broadcast(stream, view, 0, {"what rank 0 starts from", 0});
+  });
+}
+
+std::string Job::report() { return report_of(engine().get(), runtime_->session()); }
+
+std::string Job::save(const std::string& directory) {
+  return save_checkpoint(engine().get(), runtime_->communicator(), directory).string();
+}
+
+std::string Job::load_saved(const std::string& directory) {
+  return load_checkpoint(engine().get(), runtime_->communicator(), directory).string();
+}
+
+void Job::write_weights(const std::string& file, const std::string& dtype) {
+  export_weights(engine().get(), runtime_->communicator(), file, dtype_named(dtype), shapes_);
+}
+
+void Job::close() {
+  if (engine_) engine_->finish_passes();
+  runtime_->close();
+  engine_.reset();
+}
+
+}  // namespace zeepo

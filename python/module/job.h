@@ -1,0 +1,69 @@
+// What Python holds of zeepo: the ranks joined and, once a module is attached, its engine. Numbers, texts and addresses
+// only: tensors are PyTorch's affair.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "zeepo/torch/torch_checkpoint.h"
+#include "zeepo/torch/torch_engine.h"
+#include "zeepo/torch/torch_options.h"
+
+namespace zeepo {
+
+// The ranks of this process, joined at the first call and until finish_ranks(): one module after another may use them.
+Communicator& process_ranks();
+// The clean end on every rank, where they were joined: when the process ends.
+void finish_ranks();
+
+class Job {
+ public:
+  using Address = std::uintptr_t;
+  // Name, shape, whether it is trained, the optimizer's group.
+  using GivenParameter = std::tuple<std::string, std::vector<std::int64_t>, bool, std::size_t>;
+  using GivenUnit = std::pair<std::string, std::vector<GivenParameter>>;
+  // Rate, beta1, beta2, eps, momentum, decay.
+  using GivenRule = std::tuple<double, double, double, double, double, double>;
+  // Fills `count` floats at an address with those of a weight from element `begin` on.
+  using Fill = std::function<void(const std::string& name, std::int64_t begin, Address to, std::int64_t count)>;
+
+  Job(const std::map<std::string, std::string>& texts, const std::string& config_file, std::int64_t weights);
+
+  int rank() { return runtime_->rank(); }
+  int size() { return runtime_->size(); }
+  const std::vector<std::string>& notes() const { return given_.notes; }
+  std::string option(const std::string& name) const;
+
+  // optimizer: "adamw", "adam", "sgd", or empty for inference.
+  void attach(const std::vector<GivenUnit>& units, const std::string& dtype, const std::string& optimizer,
+              double momentum, bool protect);
+  void load(const Fill& fill);
+  TorchEngine& engine();
+  Address address(std::size_t unit, std::size_t index);
+  StepResult step(const std::vector<GivenRule>& rules);
+  void read(const std::string& name, std::int64_t begin, Address to, std::int64_t count);
+
+  // Rank 0's bytes at the address become every rank's.
+  void broadcast(Address address, std::int64_t bytes);
+  std::string report();
+  std::string save(const std::string& directory);
+  std::string load_saved(const std::string& directory);
+  void write_weights(const std::string& file, const std::string& dtype);
+
+  void close();
+  void abort(const std::string& message) { runtime_->abort_job(message); }
+
+ private:
+  GivenOptions given_;
+  OptimizerOptions optimizer_;
+  WeightExtents shapes_;  // as PyTorch has them
+  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<TorchEngine> engine_;
+};
+
+}  // namespace zeepo

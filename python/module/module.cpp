@@ -1,0 +1,75 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "job.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using zeepo::Job;
+using zeepo::Recorded;
+
+Recorded recorded_if(bool yes) { return yes ? Recorded::yes : Recorded::no; }
+
+}  // namespace
+
+NB_MODULE(_engine, m) {
+  m.doc() = "zeepo's engine, as the package zeepo calls it.";
+  nb::set_leak_warnings(false);  // whoever leaves without close() holds the job to the end
+  nb::exception<zeepo::Error>(m, "Error", PyExc_RuntimeError);
+
+  m.def("finish_ranks", &zeepo::finish_ranks, "The clean end of all ranks: when the process ends.");
+
+  nb::class_<Job>(m, "Job", "The ranks joined and, once a module is attached, its engine.")
+      .def(nb::init<const std::map<std::string, std::string>&, const std::string&, std::int64_t>(), "options"_a,
+           "config"_a, "weights"_a)
+      .def_prop_ro("rank", &Job::rank)
+      .def_prop_ro("size", &Job::size)
+      .def_prop_ro("notes", &Job::notes)
+      .def("option", &Job::option)
+      .def("attach", &Job::attach, "units"_a, "dtype"_a, "optimizer"_a, "momentum"_a, "protect"_a)
+      .def("load", &Job::load)
+      .def("address", &Job::address)
+      .def("always_there", [](Job& job, std::size_t unit) { return job.engine().always_there(unit); })
+      .def("slots", [](Job& job) { return job.engine().slots(); })
+      .def("begin_call", [](Job& job, bool recorded) { job.engine().begin_call(recorded_if(recorded)); })
+      .def("end_call", [](Job& job) { job.engine().end_call(); })
+      .def("use",
+           [](Job& job, const std::vector<std::size_t>& units, bool recorded, bool backward) {
+             using Direction = zeepo::Visit::Direction;
+             job.engine().use(units, recorded_if(recorded), backward ? Direction::backward : Direction::forward);
+           })
+      .def("add_gradient",
+           [](Job& job, std::size_t unit, std::size_t index, Job::Address address) {
+             job.engine().add_gradient({unit, index}, reinterpret_cast<std::byte*>(address));
+           })
+      .def("set_several_passes",
+           [](Job& job, bool several) {
+             using Passes = zeepo::TorchEngine::Passes;
+             job.engine().set_passes(several ? Passes::several : Passes::one);
+           })
+      .def("clip_to", [](Job& job, float norm) { return job.engine().clip_to(norm); })
+      .def("step",
+           [](Job& job, const std::vector<Job::GivenRule>& rules) {
+             const zeepo::StepResult result = job.step(rules);
+             return std::make_pair(static_cast<double>(result.grad_norm), result.skipped);
+           })
+      .def("drop_gradients", [](Job& job) { job.engine().drop_gradients(); })
+      .def("settle", [](Job& job) { job.engine().get().settle(); })
+      .def("steps_taken", [](Job& job) { return job.engine().get().progress().steps_taken; })
+      .def("read", &Job::read)
+      .def("broadcast", &Job::broadcast)
+      .def("report", &Job::report)
+      .def("save", &Job::save)
+      .def("load_saved", &Job::load_saved)
+      .def("write_weights", &Job::write_weights)
+      .def("close", &Job::close)
+      .def("abort", &Job::abort);
+}

@@ -1,0 +1,271 @@
+"""A module and its optimizer, attached to zeepo's engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import types
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import torch
+from torch import nn
+
+from ._engine import Error, Job
+from ._fetching import Fetching
+from ._memory import floats_at, tensor_at
+from ._optimizers import kind_of, momentum_of, rule_of
+from ._units import Place, Units, cut_into_units
+
+_READ_AT_ONCE = 1 << 22  # elements
+
+
+def _dtype_of(model: nn.Module) -> torch.dtype:
+    dtypes = {p.dtype for p in model.parameters()}
+    if len(dtypes) != 1:
+        listed = ", ".join(sorted(str(dtype) for dtype in dtypes)) or "none"
+        raise Error(f"init: parameters of one dtype are needed, and the module has {listed}; call model.to(dtype)")
+    return dtypes.pop()
+
+
+def _check_device(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.device.type == "cuda":
+            raise Error(f"init: {name} is on {parameter.device}: modules on a GPU are not trained yet; call model.cpu()")
+        if parameter.device.type == "meta":
+            raise Error(f"init: {name} has no memory: give it values before, by zeepo.load_weights(model, directory)")
+
+
+class Attached:
+    """The hooks, the parameters at their addresses, and what stands in for the optimizer's functions."""
+
+    def __init__(self, job: Job, model: nn.Module, optimizer: torch.optim.Optimizer | None, debug: bool) -> None:
+        _check_device(model)
+        self.job = job
+        self.model = model
+        self.optimizer = optimizer
+        self._dtype = _dtype_of(model)
+        self._groups = self._find_groups()
+        self.units: Units = cut_into_units(model)
+        self._attach_engine(debug)
+        self._move_in()
+        self._fetching = Fetching(job, model, self.units, debug)
+        self._removable: list[Any] = []
+        self._take_gradients()
+        self._check_loads()
+        if optimizer is not None:
+            self._replace_optimizer(optimizer)
+
+    # Setting up.
+
+    def _find_groups(self) -> dict[nn.Parameter, int]:
+        """Of each parameter that is stepped, the number of its group."""
+        if self.optimizer is None:
+            return {}
+        own = set(self.model.parameters())
+        groups: dict[nn.Parameter, int] = {}
+        for number, group in enumerate(self.optimizer.param_groups):
+            for parameter in group["params"]:
+                if parameter not in own:
+                    raise Error(
+                        f"init: the optimizer has a parameter of shape {tuple(parameter.shape)} that the module has not; "
+                        "give the module that has all of them"
+                    )
+                groups[parameter] = number
+        return groups
+
+    def _attach_engine(self, debug: bool) -> None:
+        given = [
+            (name, [(self._place(p).name, list(p.shape), self._is_trained(p), self._groups.get(p, 0)) for p in parameters])
+            for name, parameters in zip(self.units.names, self.units.parameters)
+        ]
+        optimizer = kind_of(self.optimizer) if self.optimizer is not None else ""
+        momentum = momentum_of(self.optimizer) if self.optimizer is not None else 0.0
+        self.job.attach(given, str(self._dtype).removeprefix("torch."), optimizer, momentum, debug)
+
+    def _place(self, parameter: nn.Parameter) -> Place:
+        return self.units.places[parameter]
+
+    def _is_trained(self, parameter: nn.Parameter) -> bool:
+        return parameter in self._groups and parameter.requires_grad
+
+    def _move_in(self) -> None:
+        """The weights go into the engine; the tensors from now on show them where they are fetched to."""
+        by_name = {place.name: p for p, place in self.units.places.items()}
+        flat = {name: p.detach().reshape(-1) for name, p in by_name.items()}
+
+        def fill(name: str, begin: int, address: int, count: int) -> None:
+            floats_at(address, count).copy_(flat[name][begin : begin + count])
+
+        self.job.load(fill)
+        flat.clear()
+        self._addresses: dict[nn.Parameter, int] = {}
+        self._versions: dict[nn.Parameter, int] = {}
+        for parameter, place in self.units.places.items():
+            address = self.job.address(place.unit, place.index)
+            parameter.data = tensor_at(address, parameter.shape, self._dtype)
+            parameter.grad = None
+            self._addresses[parameter] = address
+            self._versions[parameter] = parameter._version
+
+    def _take_gradients(self) -> None:
+        for parameter, place in self.units.places.items():
+            if self._is_trained(parameter):
+                hook = self._gradient_hook(place)
+                self._removable.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def _gradient_hook(self, place: Place) -> Callable[[torch.Tensor], None]:
+        job, dtype = self.job, self._dtype
+
+        def hook(parameter: torch.Tensor) -> None:
+            gradient = parameter.grad
+            parameter.grad = None
+            if gradient is None:
+                return
+            if gradient.layout != torch.strided:
+                gradient = gradient.to_dense()
+            gradient = gradient.to(dtype).contiguous()
+            job.add_gradient(place.unit, place.index, gradient.data_ptr())
+
+        return hook
+
+    def _check_loads(self) -> None:
+        def refuse(*_: Any) -> None:
+            raise Error(
+                "load_state_dict: the weights are zeepo's until zeepo.close(); load them before zeepo.init(), or use "
+                "zeepo.load(directory) for a checkpoint"
+            )
+
+        def whole(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+            for name, parameter in module.named_parameters(remove_duplicate=False):
+                if parameter in self.units.places and prefix + name in state:
+                    state[prefix + name] = self.weight(parameter)
+
+        self._removable.append(self.model.register_load_state_dict_pre_hook(refuse))
+        self._removable.append(self.model._register_state_dict_hook(whole))
+
+    def _replace_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        attached = self
+
+        def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+            """Steps by zeepo's engine."""
+            loss = None
+            if closure is not None:
+                with torch.enable_grad():
+                    loss = closure()
+            attached.step()
+            self._opt_called = True  # type: ignore[attr-defined]  # what schedulers look at
+            return loss
+
+        def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+            """Drops gradients that no step has taken."""
+            attached.drop_gradients()
+
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # schedulers find their count kept
+        optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+        optimizer.zero_grad = types.MethodType(zero_grad, optimizer)  # type: ignore[method-assign]
+
+    # The loop.
+
+    def step(self) -> None:
+        assert self.optimizer is not None
+        self._check_parameters()
+        self._fetching.forget()
+        rules = [rule_of(group) for group in self.optimizer.param_groups]
+        self.job.step(rules)
+        self.job.settle()  # whoever looks at a weight after the step sees the new one
+
+    def drop_gradients(self) -> None:
+        self.job.drop_gradients()
+        self._fetching.forget()
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
+        self._fetching.forget()
+        return torch.tensor(self.job.clip_to(float(max_norm)))
+
+    def _check_parameters(self) -> None:
+        for parameter, address in self._addresses.items():
+            if parameter.data_ptr() != address:
+                raise Error(
+                    f"{self._place(parameter).name} has other memory than zeepo gave it: its .data was set, or the module "
+                    "was moved or converted; do that before zeepo.init()"
+                )
+            if parameter._version != self._versions[parameter]:
+                raise Error(
+                    f"{self._place(parameter).name} was written to between two steps, which zeepo's copies of it do not "
+                    "see; change weights before zeepo.init()"
+                )
+
+    @contextlib.contextmanager
+    def accumulate(self) -> Iterator[None]:
+        self.job.set_several_passes(True)
+        try:
+            yield
+        finally:
+            self.job.set_several_passes(False)
+
+    # Weights as a whole.
+
+    def weight(self, parameter: nn.Parameter) -> torch.Tensor:
+        """A copy of the full weight. Every rank calls it."""
+        full = torch.empty(parameter.numel(), dtype=torch.float32)
+        name = self._place(parameter).name
+        for begin in range(0, full.numel(), _READ_AT_ONCE):
+            count = min(_READ_AT_ONCE, full.numel() - begin)
+            self.job.read(name, begin, full.data_ptr() + 4 * begin, count)
+        return full.view(parameter.shape).to(self._dtype)
+
+    @contextlib.contextmanager
+    def summon(self) -> Iterator[None]:
+        self._check_parameters()
+        full = {parameter: self.weight(parameter) for parameter in self.units.places}
+        fixed = {parameter: parameter.data for parameter in full}
+        for parameter, weight in full.items():
+            parameter.data = weight
+        versions = {parameter: parameter._version for parameter in full}
+        try:
+            yield
+            for parameter in full:
+                if parameter._version != versions[parameter]:
+                    raise Error(f"summon: {self._place(parameter).name} was changed: summoned weights are for reading")
+        finally:
+            for parameter, data in fixed.items():
+                parameter.data = data
+                self._versions[parameter] = parameter._version
+
+    def report(self) -> dict[str, Any]:
+        return json.loads(self.job.report())
+
+    def save(self, directory: str | Path) -> Path:
+        return Path(self.job.save(str(directory)))
+
+    def load(self, directory: str | Path) -> Path:
+        self._fetching.forget()
+        return Path(self.job.load_saved(str(directory)))
+
+    def export(self, directory: str | Path) -> Path:
+        """The weights as model.safetensors, and the module's config.json where it has one."""
+        target = Path(directory)
+        if self.job.rank == 0:
+            target.mkdir(parents=True, exist_ok=True)
+            config = getattr(self.model, "config", None)
+            if hasattr(config, "save_pretrained"):
+                config.save_pretrained(target)
+        file = target / "model.safetensors"
+        self.job.write_weights(str(file), str(self._dtype).removeprefix("torch."))
+        return file
+
+    def detach(self) -> None:
+        """The module and the optimizer as they were, with the weights as they are."""
+        self._fetching.remove()
+        for hook in self._removable:
+            hook.remove()
+        self._removable.clear()
+        for parameter in self.units.places:
+            parameter.data = self.weight(parameter)
+            parameter.grad = None
+        if self.optimizer is not None:
+            for name in ("step", "zero_grad"):
+                self.optimizer.__dict__.pop(name, None)

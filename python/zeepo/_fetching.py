@@ -1,0 +1,173 @@
+"""Fetching by hooks: parameters are at their addresses before anything reads them.
+
+In the forward pass modules tell what they need before they run. In the backward pass what autograd has saved tells: a
+parameter is fetched when a node asks for it, and stays for as long as the node runs. A module may read parameters of
+others: the first calls of the model are watched, and what they read besides is fetched with the module from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ._engine import Error, Job
+from ._units import Units
+
+
+class _Saved:
+    """A parameter, or a view of one, that autograd has saved."""
+
+    __slots__ = ("unit", "tensor")
+
+    def __init__(self, unit: int, tensor: torch.Tensor) -> None:
+        self.unit = unit
+        self.tensor = tensor
+
+
+class _Needs:
+    """The units that a module needs when it begins, and those that it was seen to read besides."""
+
+    __slots__ = ("units",)
+
+    def __init__(self, units: frozenset[int]) -> None:
+        self.units = units
+
+
+class _Watch(TorchDispatchMode):
+    """Sees every read of a parameter before it happens."""
+
+    def __init__(self, fetching: "Fetching") -> None:
+        super().__init__()
+        self._fetching = fetching
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for value in tree_leaves((args, kwargs)):
+            if isinstance(value, torch.Tensor):
+                self._fetching.see(value)
+        return func(*args, **kwargs)
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+class Fetching:
+    """The hooks of one module, and which units are there now."""
+
+    def __init__(self, job: Job, model: nn.Module, units: Units, debug: bool) -> None:
+        self._job = job
+        self._units = units
+        self._debug = debug
+        self._comes = [not job.always_there(u) for u in range(len(units.names))]
+        self._held: frozenset[int] = frozenset()
+        self._node: Any = None  # of the backward pass that asked for the units that are held
+        self._unit_at = {
+            p.untyped_storage().data_ptr(): place.unit for p, place in units.places.items() if self._comes[place.unit]
+        }
+        self._removable: list[Any] = []
+        self._saving: Any = None
+        self._last: _Needs | None = None  # of the module that began last
+        self._watched: set[tuple[bool, bool]] = set()  # kinds of calls: training or not, recorded or not
+        self._watching: _Watch | None = None
+        root = torch.compiler.disable(self._root_begins)
+        self._removable.append(model.register_forward_pre_hook(root, prepend=True))
+        self._removable.append(model.register_forward_hook(torch.compiler.disable(self._root_ends), always_call=True))
+        if not any(self._comes):
+            return
+        for module, wanted in units.needs.items():
+            coming = frozenset(u for u in wanted if self._comes[u])
+            if coming:
+                self._removable.append(module.register_forward_pre_hook(self._hook_for(_Needs(coming))))
+        self._saving = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        self._saving.__enter__()
+
+    def remove(self) -> None:
+        for hook in self._removable:
+            hook.remove()
+        self._removable.clear()
+        if self._saving is not None:
+            self._saving.__exit__(None, None, None)
+            self._saving = None
+
+    def forget(self) -> None:
+        """A pass is over: nothing is held any more."""
+        self._held = frozenset()
+        self._node = None
+
+    def _root_begins(self, module: nn.Module, inputs: Any) -> None:
+        if _in_backward():
+            return
+        self._job.begin_call(torch.is_grad_enabled())
+        if not torch.is_grad_enabled():
+            self.forget()
+        kind = (module.training, torch.is_grad_enabled())
+        if any(self._comes) and self._watching is None and (self._debug or kind not in self._watched):
+            self._watched.add(kind)
+            self._watching = _Watch(self)
+            self._watching.__enter__()
+
+    def _root_ends(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        if _in_backward():
+            return
+        if self._watching is not None:
+            self._watching.__exit__(None, None, None)
+            self._watching = None
+        if not torch.is_grad_enabled():
+            self._job.end_call()
+            self.forget()
+
+    def see(self, tensor: torch.Tensor) -> None:
+        """The tensor is read next."""
+        unit = self._unit_of(tensor)
+        if unit is None or unit in self._held:
+            return
+        if self._debug:
+            raise Error(
+                f"debug: a parameter of {self._units.names[unit]} is read, and was not fetched: no module that has it is "
+                "running. Without debug=True it is fetched, and from then on with the module that reads it"
+            )
+        if self._last is not None:
+            self._last.units |= {unit}
+        self._want(self._held | {unit})
+
+    def _unit_of(self, tensor: torch.Tensor) -> int | None:
+        if tensor.layout != torch.strided or tensor.device.type != "cpu":
+            return None
+        return self._unit_at.get(tensor.untyped_storage().data_ptr())
+
+    def _hook_for(self, needs: _Needs) -> Any:
+        def hook(module: nn.Module, inputs: Any) -> None:
+            self._last = needs
+            self._want(needs.units)
+
+        return torch.compiler.disable(hook)
+
+    def _pack(self, tensor: torch.Tensor) -> Any:
+        unit = self._unit_of(tensor)
+        return tensor if unit is None else _Saved(unit, tensor)
+
+    def _unpack(self, saved: Any) -> torch.Tensor:
+        if not isinstance(saved, _Saved):
+            return saved
+        self._want(frozenset((saved.unit,)))
+        return saved.tensor
+
+    def _want(self, wanted: frozenset[int]) -> None:
+        backward = _in_backward()
+        node = torch._C._current_autograd_node() if backward else None
+        if wanted <= self._held:
+            # What a node has asked for stays until another one asks.
+            if node is not self._node:
+                self._node = node
+            return
+        if backward and node is self._node:
+            wanted = wanted | self._held
+        self._node = node
+        self._held = wanted
+        self._job.use(sorted(wanted), torch.is_grad_enabled() or backward, backward)
+

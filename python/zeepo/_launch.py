@@ -1,0 +1,124 @@
+"""What init() finds out by itself: the ranks, the module, the data loaders."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import sys
+from typing import Any, Iterator
+
+import torch
+from torch import nn
+
+from ._engine import Error, Job
+
+_STARTED = "ZEEPO_STARTED_RANKS"
+
+
+def launched_ranks() -> int:
+    """How many ranks a launcher has started; 1 where there is none."""
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"):
+        if os.environ.get(name, "").isdigit() and (name != "SLURM_NTASKS" or "SLURM_PROCID" in os.environ):
+            return int(os.environ[name])
+    return 1
+
+
+def check_ranks(num_gpus: int | None) -> None:
+    """Starts the script again as `num_gpus` ranks where nobody has started them."""
+    ranks = launched_ranks()
+    if ranks == 1 and int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
+        raise Error(f"init: torchrun has started {os.environ['WORLD_SIZE']} processes; start them with mpirun -n instead")
+    if num_gpus is None:
+        return
+    if num_gpus < 1:
+        raise Error(f"init: num_gpus={num_gpus}: must be at least 1")
+    gpus = torch.cuda.device_count()
+    if 0 < gpus < num_gpus:
+        raise Error(f"init: num_gpus={num_gpus}: this machine has {gpus}")
+    if ranks == num_gpus:
+        return
+    if ranks > 1 or _STARTED in os.environ:
+        raise Error(f"init: num_gpus={num_gpus}, and {ranks} ranks were started; leave num_gpus out, or give that number")
+    _start_again(num_gpus)
+
+
+def _start_again(ranks: int) -> None:
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
+        raise Error(f"init: num_gpus={ranks}: mpirun, which starts the ranks, is not there; install OpenMPI")
+    if not sys.argv or not os.path.isfile(sys.argv[0]):
+        raise Error(f"init: num_gpus={ranks}: only a script can be started again; start this program with mpirun -n {ranks}")
+    environment = dict(os.environ, **{_STARTED: str(ranks)})
+    if os.geteuid() == 0:
+        environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = [mpirun, "--bind-to", "none", "--oversubscribe", "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
+    os.execve(mpirun, command, environment)
+
+
+def find_model(optimizer: torch.optim.Optimizer | None) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The one optimizer of the program, and the largest module around its parameters."""
+    if optimizer is None:
+        found = _living(torch.optim.Optimizer)
+        if len(found) != 1:
+            raise Error(f"init: there are {len(found)} optimizers in this program; call zeepo.init(model, optimizer)")
+        optimizer = found[0]
+    stepped = {p for group in optimizer.param_groups for p in group["params"]}
+    having = [m for m in _living(nn.Module) if stepped <= set(m.parameters())]
+    inner = {child for m in having for child in m.modules() if child is not m}
+    outermost = [m for m in having if m not in inner]
+    if len(outermost) != 1:
+        raise Error(f"init: there are {len(outermost)} modules with the optimizer's parameters; call zeepo.init(model, optimizer)")
+    return outermost[0], optimizer
+
+
+def _living(kind: type) -> list[Any]:
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
+
+
+def share_start(job: Job, model: nn.Module) -> None:
+    """Rank 0's weights, buffers and random state become all ranks': they may have been drawn without a seed."""
+
+    def share(tensor: torch.Tensor) -> torch.Tensor:
+        flat = tensor.detach().contiguous().view(-1).view(torch.uint8).clone()
+        job.broadcast(flat.data_ptr(), flat.numel())
+        return flat.view(tensor.dtype).view(tensor.shape)
+
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if tensor.numel() > 0:
+                tensor.copy_(share(tensor.reshape(-1)).view(tensor.shape))
+    torch.set_rng_state(share(torch.get_rng_state()))
+
+
+class _Part:
+    """The batches rank, rank + ranks, ... of a sampler's; a last round that not all ranks would have is left out."""
+
+    def __init__(self, batches: Any, rank: int, ranks: int) -> None:
+        self._batches, self._rank, self._ranks = batches, rank, ranks
+
+    def __len__(self) -> int:
+        return len(self._batches) // self._ranks
+
+    def __iter__(self) -> Iterator[Any]:
+        held = None
+        for number, batch in enumerate(self._batches):
+            if number % self._ranks == self._rank:
+                held = batch
+            if number % self._ranks == self._ranks - 1:
+                yield held
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def shard_loaders(rank: int, ranks: int) -> None:
+    """Every DataLoader with batches of its own yields this rank's."""
+    for loader in _living(torch.utils.data.DataLoader):
+        batches = getattr(loader, "batch_sampler", None)
+        if batches is not None and not isinstance(batches, _Part):
+            object.__setattr__(loader, "batch_sampler", _Part(batches, rank, ranks))
+
+

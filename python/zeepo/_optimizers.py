@@ -1,0 +1,51 @@
+"""The optimizers of torch.optim that zeepo's kernels step by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._engine import Error
+
+# Rate, beta1, beta2, eps, momentum, decay.
+Rule = tuple[float, float, float, float, float, float]
+
+_KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
+# What zeepo's kernels do not do, and PyTorch does where it is set.
+_UNKNOWN_FLAGS = ("nesterov", "amsgrad", "maximize", "dampening", "differentiable")
+
+
+def kind_of(optimizer: torch.optim.Optimizer) -> str:
+    """ "sgd", "adam" or "adamw"; an Error for any other, and for what they do that zeepo does not."""
+    kind = _KNOWN.get(type(optimizer))
+    if kind is None:
+        raise Error(
+            f"init: {type(optimizer).__module__}.{type(optimizer).__qualname__} is an optimizer that zeepo does not know; "
+            "use torch.optim.SGD, Adam or AdamW"
+        )
+    for group in optimizer.param_groups:
+        for flag in _UNKNOWN_FLAGS:
+            if group.get(flag):
+                raise Error(f"init: {type(optimizer).__name__}({flag}={group[flag]}): zeepo steps without; leave it out")
+    if kind == "adam" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
+        kind = "adamw"
+    return kind
+
+
+def momentum_of(optimizer: torch.optim.Optimizer) -> float:
+    """That decides how much is kept of each weight."""
+    return max(float(group.get("momentum", 0.0)) for group in optimizer.param_groups)
+
+
+def rule_of(group: dict[str, Any]) -> Rule:
+    """What the group says now: schedulers change it between two steps."""
+    beta1, beta2 = group.get("betas", (0.0, 0.0))
+    return (
+        float(group["lr"]),
+        float(beta1),
+        float(beta2),
+        float(group.get("eps", 0.0)),
+        float(group.get("momentum", 0.0)),
+        float(group.get("weight_decay", 0.0)),
+    )

@@ -1,0 +1,178 @@
+#include "zeepo/torch/torch_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "zeepo/base/error.h"
+#include "zeepo/kernels/elementwise.h"
+#include "zeepo/tensor/device.h"
+
+namespace zeepo {
+namespace {
+
+UnitPlan with_own_visits(UnitPlan units) {
+  units.visits.clear();
+  for (std::size_t u = 0; u < units.units.size(); ++u) units.visits.push_back({{u}, units.units[u].name});
+  return units;
+}
+
+std::vector<std::size_t> bytes_of_units(const UnitPlan& plan, int ranks, DType dtype) {
+  std::vector<std::size_t> bytes;
+  for (const Unit& unit : plan.units) {
+    const std::int64_t shard = shard_of(unit.elements, 0, ranks, Unit::kAlignment).elements();
+    bytes.push_back(static_cast<std::size_t>(shard * ranks) * size_of(dtype));
+  }
+  return bytes;
+}
+
+std::int64_t trained_parameters(const Unit& unit) {
+  return std::ranges::count_if(unit.parameters, &UnitParameter::trainable);
+}
+
+}  // namespace
+
+TorchEngine::TorchEngine(Runtime& runtime, UnitPlan units, const EngineOptions& options, AbsentMemory absent)
+    : Attachment(runtime), factor_(1.0f / static_cast<float>(runtime.size())) {
+  units = with_own_visits(std::move(units));
+  memory_ = std::make_unique<FixedMemory>(bytes_of_units(units, runtime.size(), options.dtype), absent,
+                                          runtime.session().memory());
+  for (const Unit& unit : units.units) has_gradient_.emplace_back(unit.parameters.size());
+  engine_ = std::make_unique<Engine>(std::move(units), runtime.session().communicator(), options, memory_.get());
+  if (options.use == Use::train) {
+    no_loss_ = Tensor({1}, DType::f32, Kind::working);
+    launch([&](auto& s) { fill(s, no_loss_.view(), 0); });
+  }
+  join();
+}
+
+Engine& TorchEngine::get() {
+  if (!engine_) throw Error("engine: it ended when zeepo was closed");
+  return *engine_;
+}
+
+void TorchEngine::end() noexcept {
+  engine_.reset();
+  no_loss_ = {};
+}
+
+std::byte* TorchEngine::address(const ParameterId& id) {
+  if (always_there(id.unit)) return static_cast<std::byte*>(get().parameter(id).view().data);
+  const UnitParameter& parameter = get().units().units[id.unit].parameters[id.index];
+  return memory_->address(id.unit) + static_cast<std::size_t>(parameter.offset) * size_of(get().plan().options.dtype);
+}
+
+void TorchEngine::begin_call(Recorded recorded) {
+  if (pass_ == Pass::inference) end_call();
+  if (recorded == Recorded::no || get().plan().options.use != Use::train) return;
+  const bool another = get().plan().options.accumulation > 1 && pass_ == Pass::training && in_backward_;
+  if (another) end_micro_step();
+  open_training();
+}
+
+void TorchEngine::end_call() {
+  if (pass_ != Pass::inference) return;
+  pass_ = Pass::none;
+  const bool only_infers = get().plan().options.use == Use::infer;
+  get().end_inference(only_infers ? Engine::Then::another : Engine::Then::nothing);
+}
+
+void TorchEngine::open_training() {
+  if (pass_ == Pass::training) return;
+  end_call();
+  get().begin_micro_step();
+  pass_ = Pass::training;
+  in_backward_ = false;
+  sent_.assign(get().units().units.size(), false);
+  await_all_gradients();
+}
+
+void TorchEngine::await_all_gradients() {
+  missing_.clear();
+  for (const Unit& unit : get().units().units) missing_.push_back(trained_parameters(unit));
+  for (auto& parameters : has_gradient_) parameters.assign(parameters.size(), false);
+}
+
+void TorchEngine::set_passes(Passes passes) {
+  if (std::exchange(passes_, passes) != passes) await_all_gradients();  // of another pass
+}
+
+void TorchEngine::use(const std::vector<std::size_t>& units, Recorded recorded, Visit::Direction direction) {
+  if (recorded == Recorded::yes && get().plan().options.use == Use::train) {
+    open_training();
+  } else if (pass_ == Pass::none) {
+    get().begin_inference();
+    pass_ = Pass::inference;
+  }
+  get().use(units, direction);
+}
+
+void TorchEngine::begin_backward() {
+  open_training();
+  if (std::exchange(in_backward_, true)) return;
+  get().begin_backward(no_loss_);
+}
+
+void TorchEngine::add_gradient(const ParameterId& id, std::byte* data) {
+  begin_backward();
+  const Unit& unit = get().units().units[id.unit];
+  if (sent_[id.unit])
+    throw Error(
+        "backward: {} has a gradient that comes after those of {} were sent to the other ranks: a second backward pass "
+        "before optimizer.step(). Run all but the last of them under `with zeepo.accumulate():`, or give "
+        "zeepo.init(grad_accum=)",
+        unit.parameters[id.index].weights[0].slice.name, unit.name);
+  const GradientTarget target = get().gradient(id);
+  const View gradient{data, get().plan().options.dtype, target.tensor.shape()};
+  launch([&](auto& s) {
+    if (target.write == Write::overwrite) {
+      scale(s, gradient, factor_, target.tensor.view());
+    } else {
+      if (factor_ != 1) scale(s, gradient, factor_, gradient);
+      add(s, target.tensor.view(), gradient, target.tensor.view());
+    }
+  });
+  Device::current().compute.synchronize();  // the gradient's memory is PyTorch's again
+  if (!has_gradient_[id.unit][id.index]) --missing_[id.unit];
+  has_gradient_[id.unit][id.index] = true;
+  const bool kept_whole = get().plan().units[id.unit].gradients == GradientsKept::whole;
+  if (kept_whole || passes_ == Passes::several || missing_[id.unit] > 0) return;
+  sent_[id.unit] = true;
+  get().reduce(id.unit);
+}
+
+void TorchEngine::end_micro_step() {
+  begin_backward();  // where no gradient came
+  get().end_micro_step();
+  pass_ = Pass::none;
+  in_backward_ = false;
+  ++micro_steps_;
+}
+
+bool TorchEngine::finish_passes() {
+  end_call();
+  if (pass_ == Pass::training && in_backward_) end_micro_step();
+  if (pass_ == Pass::training && micro_steps_ == 0) {  // a forward pass that nobody went back through
+    get().abandon_pass();
+    pass_ = Pass::none;
+  }
+  return micro_steps_ > 0;
+}
+
+float TorchEngine::clip_to(float norm) { return finish_passes() ? get().clip_to(norm) : 0; }
+
+StepResult TorchEngine::step(const std::vector<StepRule>& rules) {
+  if (!finish_passes()) return {};
+  micro_steps_ = 0;
+  return get().step(StepRules(rules));
+}
+
+void TorchEngine::drop_gradients() {
+  if (micro_steps_ == 0 && !(pass_ == Pass::training && in_backward_)) return;
+  end_call();
+  get().abandon_pass();
+  pass_ = Pass::none;
+  in_backward_ = false;
+  micro_steps_ = 0;
+}
+
+}  // namespace zeepo

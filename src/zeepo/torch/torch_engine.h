@@ -1,0 +1,76 @@
+// An engine for a module of PyTorch's: parameters at fixed addresses, passes as hooks tell of them, gradients as
+// autograd hands them over.
+//
+// No libtorch here: the caller (python/) sees to the hooks, and gives addresses of contiguous memory. Hooks do not say
+// when a pass begins or ends, nor how many backward passes a step has: TorchEngine finds out. A training pass is open
+// from the first use that records gradients until the step; a pass without gradients until the model's call is over.
+// All calls come from the rank's thread, and every rank makes the same.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "zeepo/runtime/runtime.h"
+#include "zeepo/torch/fixed_memory.h"
+
+namespace zeepo {
+
+enum class Recorded : bool { no, yes };  // whether autograd records what is computed
+
+class TorchEngine final : public Attachment {
+ public:
+  // Every unit gets a visit of its own; those of the plan are not looked at.
+  TorchEngine(Runtime& runtime, UnitPlan units, const EngineOptions& options, AbsentMemory absent);
+  ~TorchEngine() override { leave(); }
+
+  Engine& get();  // throws Error once the runtime is closed
+  // Where the parameter is for as long as the engine is there, fetched or not.
+  std::byte* address(const ParameterId& id);
+  bool always_there(std::size_t unit) { return get().plan().units[unit].params_whole; }
+  std::size_t slots() const { return memory_->slots(); }
+
+  // A call of the whole model, and its end.
+  void begin_call(Recorded recorded);
+  void end_call();
+  // These units are used next: their parameters are here until the next call of this function.
+  void use(const std::vector<std::size_t>& units, Recorded recorded, Visit::Direction direction);
+
+  // A gradient of this backward pass, in the training dtype; its memory is written over. Where the gradients of a unit
+  // are not kept whole they are sent to the ranks as soon as all of them are there, unless the pass is one of several.
+  void add_gradient(const ParameterId& id, std::byte* data);
+  enum class Passes : bool { one, several };
+  void set_passes(Passes passes);
+
+  // Whether there are gradients to step with. Ends the passes before the step.
+  bool finish_passes();
+  float clip_to(float norm);
+  StepResult step(const std::vector<StepRule>& rules);
+  // Drops gradients that no step has taken.
+  void drop_gradients();
+
+ private:
+  Engine& engine() override { return *engine_; }
+  void end() noexcept override;
+  void open_training();
+  void await_all_gradients();
+  void begin_backward();
+  void end_micro_step();
+
+  enum class Pass { none, inference, training };
+
+  Pass pass_ = Pass::none;
+  Passes passes_ = Passes::one;
+  bool in_backward_ = false;           // of the training pass
+  std::int64_t micro_steps_ = 0;       // ended since the last step
+  std::vector<std::int64_t> missing_;  // gradients of each unit in this micro-step
+  std::vector<bool> sent_;             // units, in this micro-step
+  std::vector<std::vector<bool>> has_gradient_;
+  float factor_ = 1;  // of each gradient: the ranks' are averaged
+  Tensor no_loss_;
+  std::unique_ptr<FixedMemory> memory_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace zeepo

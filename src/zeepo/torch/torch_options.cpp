@@ -1,0 +1,87 @@
+#include "zeepo/torch/torch_options.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "zeepo/base/error.h"
+#include "zeepo/train/run_setup.h"
+
+namespace zeepo {
+namespace {
+
+// What else `zeepo train` has is about its data, its loop, its files and its models.
+constexpr std::array kTaken = {std::string_view("--stage"),         std::string_view("--offload-optimizer"),
+                               std::string_view("--offload-param"), std::string_view("--nvme-path"),
+                               std::string_view("--memory"),        std::string_view("--clip"),
+                               std::string_view("--grad-accum"),    std::string_view("--dtype"),
+                               std::string_view("--threads"),       std::string_view("--prefetch"),
+                               std::string_view("--timeout"),       std::string_view("--moments"),
+                               std::string_view("--seed"),          std::string_view("--on-nan"),
+                               std::string_view("--gather-dtype"),  std::string_view("--node-copy"),
+                               std::string_view("--reduce-dtype"),  std::string_view("--reduce-feedback"),
+                               std::string_view("--node-size"),     std::string_view("--cache-policy"),
+                               std::string_view("--device")};
+
+std::string python_name(std::string name) {
+  name.erase(0, 2);
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+}  // namespace
+
+GivenOptions make_torch_options(const OptionTexts& texts, const std::string& config_file, int ranks) {
+  for (const auto& [name, text] : texts) {
+    if (!find_option(name)) throw UsageError("init: {}: there is no such option", python_name(name));
+    if (std::ranges::find(kTaken, name) == kTaken.end())
+      throw UsageError("init: {}={}: an option of `zeepo train` that zeepo.init() does not take", python_name(name),
+                       text);
+  }
+  OptionTexts given = texts;
+  given.emplace("--device", "cpu");
+  if (config_file.empty()) given.emplace("--clip", "0");  // PyTorch clips where its user says so
+  std::optional<DeepSpeedConfig> config;
+  if (!config_file.empty()) config = load_deepspeed_config(config_file);
+  GivenOptions options = make_options(given, config ? &*config : nullptr, ranks);
+  if (config)
+    if (const std::string warning = warning_of(*config); !warning.empty()) options.notes.push_back(warning);
+  if (options.options.backend != Backend::cpu)
+    throw UsageError("init: device=\"cuda\": modules on a GPU are not trained yet; leave the module on the CPU");
+  if (options.options.placement.activations != Place::device)
+    throw UsageError("init: offload_activations: activations are PyTorch's; use torch.utils.checkpoint in the module");
+  if (options.options.placement.in_files() && options.options.nvme_paths.empty())
+    throw UsageError("init: \"nvme\" needs nvme_path=, a directory for its files");
+  return options;
+}
+
+RuntimeOptions runtime_options(const TrainOptions& options, std::int64_t weights, int ranks) {
+  RuntimeOptions runtime{.backend = options.backend,
+                         .carrier = options.comm,
+                         .threads = options.threads,
+                         .device_bytes = options.device_bytes,
+                         .host_bytes = options.host_bytes,
+                         .nvme_bytes = 0,
+                         .nvme_paths = {},
+                         .timeout_seconds = options.timeout_seconds,
+                         .report = ReportAs::nothing};
+  if (!options.placement.in_files()) return runtime;
+  // Weight, gradient sum, and the state with a weight of its own and two moments, each in whole pages.
+  constexpr std::int64_t kBytesAWeight = 28, kPages = std::int64_t{64} << 20;
+  runtime.nvme_paths = options.nvme_paths;
+  runtime.nvme_bytes = options.nvme_bytes > 0 ? options.nvme_bytes : weights / ranks * kBytesAWeight + kPages;
+  return runtime;
+}
+
+EngineOptions torch_engine_options(const TrainOptions& options, DType dtype) {
+  TrainOptions run = options;
+  run.dtype = dtype;
+  EngineOptions engine = engine_options(RunSetup{.options = run, .config = {}, .model = nullptr, .ranks = {}});
+  engine.step_phase = StepPhase::after_backward;  // rates are known when the step is taken
+  constexpr std::int64_t kSnapshotBytes = std::int64_t{32} << 20;
+  engine.snapshot_bytes = kSnapshotBytes;
+  return engine;
+}
+
+}  // namespace zeepo

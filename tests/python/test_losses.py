@@ -1,0 +1,185 @@
+"""What zeepo trains is what PyTorch trains."""
+
+import pytest
+import torch
+from models import AWKWARD, Plain, batch, loss_of, make
+from runs import OPTIMIZERS, same_weights, train, train_plain
+
+import zeepo
+
+STREAMED = dict(offload_param="host", offload_optimizer="host", prefetch="1KiB")
+
+
+@pytest.mark.parametrize("clip", [0, 0.05])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_one_resident_rank_follows_pytorch_over_fifty_steps(optimizer, clip):
+    expected, _ = train_plain(Plain, optimizer, steps=50, clip=clip)
+    losses, _ = train(Plain, optimizer, steps=50, clip=clip)
+    assert losses == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", AWKWARD, ids=lambda kind: kind.__name__)
+def test_awkward_modules_train_as_in_pytorch_wherever_their_states_live(kind, tmp_path):
+    expected, _ = train_plain(kind, "adam")
+    losses, resident = train(kind, "adam")
+    assert losses == pytest.approx(expected, rel=1e-5)
+    places = [
+        dict(offload_optimizer="host"),
+        dict(offload_optimizer="nvme", nvme_path=tmp_path),
+        dict(offload_param="host", prefetch="0"),
+        STREAMED,
+        dict(offload_param="nvme", offload_optimizer="nvme", nvme_path=tmp_path),
+    ]
+    for options in places:
+        other, model = train(kind, "adam", **options)
+        assert other == losses, options
+        assert same_weights(model, resident), options
+
+
+def test_parameter_groups_have_rates_and_decay_of_their_own_and_follow_schedulers():
+    def run(with_zeepo):
+        model = make(Plain)
+        matrices = [p for p in model.parameters() if p.dim() >= 2]
+        others = [p for p in model.parameters() if p.dim() < 2]
+        opt = torch.optim.AdamW([dict(params=matrices, weight_decay=0.3, lr=1e-2), dict(params=others, weight_decay=0)], lr=3e-3)
+        schedule = torch.optim.lr_scheduler.StepLR(opt, 3, 0.5)
+        if with_zeepo:
+            zeepo.init(model, opt, offload_optimizer="host")
+        losses = []
+        for number in range(12):
+            loss = loss_of(model, *batch(Plain, number))
+            loss.backward()
+            opt.step()
+            schedule.step()
+            opt.zero_grad()
+            losses.append(loss.item())
+        if with_zeepo:
+            zeepo.close()
+        return losses
+
+    assert run(True) == pytest.approx(run(False), rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
+def test_several_losses_and_passes_before_a_step_add_up(options):
+    def run(with_zeepo):
+        model = make(Plain)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        if with_zeepo:
+            zeepo.init(model, opt, **options)
+        losses = []
+        for number in range(4):
+            features = model.features(batch(Plain, number)[0])
+            first = model.outward(features).square().mean()
+            second = features.abs().mean()
+            if with_zeepo:
+                with zeepo.accumulate():
+                    first.backward(retain_graph=True)
+            else:
+                first.backward(retain_graph=True)
+            second.backward()
+            opt.step()
+            opt.zero_grad()
+            losses.append((first + second).item())
+        if with_zeepo:
+            zeepo.close()
+        return losses
+
+    assert run(True) == pytest.approx(run(False), rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
+def test_evaluation_between_two_steps_changes_nothing_and_sees_the_new_weights(options):
+    plain = make(Plain)
+    reference = torch.optim.AdamW(plain.parameters(), lr=3e-3)
+    model = make(Plain)
+    opt = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    zeepo.init(model, opt, **options)
+    for number in range(4):
+        for m, o in ((plain, reference), (model, opt)):
+            loss_of(m, *batch(Plain, number)).backward()
+            with torch.no_grad():
+                loss_of(m, *batch(Plain, 77))  # between a backward pass and its step
+            o.step()
+            o.zero_grad()
+        with torch.no_grad():
+            seen = [loss_of(m.eval(), *batch(Plain, 99)).item() for m in (model, plain)]
+        plain.train(), model.train()
+        assert seen[0] == pytest.approx(seen[1], rel=1e-6)
+
+
+def test_micro_steps_of_grad_accum_add_up():
+    def run(with_zeepo):
+        model = make(Plain)
+        opt = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        if with_zeepo:
+            zeepo.init(model, opt, grad_accum=3)
+        losses = []
+        for number in range(12):
+            loss = loss_of(model, *batch(Plain, number)) / 3
+            loss.backward()
+            losses.append(loss.item())
+            if number % 3 == 2:
+                opt.step()
+                opt.zero_grad()
+        if with_zeepo:
+            zeepo.close()
+        return losses
+
+    assert run(True) == pytest.approx(run(False), rel=1e-6)
+
+
+def test_clip_grad_norm_gives_pytorchs_norm_and_clips_the_step():
+    def run(with_zeepo):
+        model = make(Plain)
+        opt = torch.optim.SGD(model.parameters(), lr=0.5)
+        if with_zeepo:
+            zeepo.init(model, opt)
+        seen = []
+        for number in range(5):
+            loss = loss_of(model, *batch(Plain, number))
+            loss.backward()
+            clip = zeepo.clip_grad_norm_ if with_zeepo else torch.nn.utils.clip_grad_norm_
+            seen += [loss.item(), clip(model.parameters(), 0.1).item()]
+            opt.step()
+            opt.zero_grad()
+        if with_zeepo:
+            zeepo.close()
+        return seen
+
+    assert run(True) == pytest.approx(run(False), rel=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, dict(offload_param="host", prefetch="1KiB")], ids=["resident", "streamed"])
+@pytest.mark.parametrize("whole", [False, True], ids=["blocks", "whole"])
+def test_compiled_modules_train_as_in_pytorch(options, whole):
+    def compiled():
+        model = make(Plain)
+        if whole:
+            model.compile(backend="aot_eager")
+        else:
+            for block in model.blocks:
+                block.compile(backend="aot_eager")
+        return model
+
+    torch._dynamo.reset()
+    expected, _ = train_plain(Plain)
+    losses, _ = train(Plain, model=compiled(), **options)
+    assert losses == pytest.approx(expected, rel=1e-5)
+
+
+def test_bfloat16_keeps_exact_weights_beside_it():
+    model = make(Plain).bfloat16()
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-5)  # steps that bf16 alone would round away
+    x, y = batch(Plain, 0)
+    zeepo.init(model, opt)
+    losses = []
+    for _ in range(40):
+        loss = loss_of(model, x.bfloat16(), y)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        losses.append(loss.item())
+    zeepo.close()
+    assert losses[-1] < losses[0]
+    assert model.outward.weight.dtype == torch.bfloat16

@@ -1,0 +1,292 @@
+"""What zeepo does to a module, and what it says where something cannot be."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from models import Borrowing, Plain, Tied, batch, loss_of, make
+from runs import same_weights, train_plain
+from torch import nn
+
+import zeepo
+
+STREAMED = dict(offload_param="host", prefetch="1KiB")
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+def step(model, opt, number=0):
+    loss_of(model, *batch(type(model), number)).backward()
+    opt.step()
+    opt.zero_grad()
+
+
+def test_parameters_keep_identity_and_address():
+    model = make(Tied)
+    opt = adamw(model)
+    before = list(model.parameters())
+    zeepo.init(model, opt, **STREAMED)
+    addresses = [p.data_ptr() for p in model.parameters()]
+    for number in range(3):
+        step(model, opt, number)
+    assert [p.data_ptr() for p in model.parameters()] == addresses
+    assert all(a is b for a, b in zip(model.parameters(), before, strict=True))
+    assert model.head.weight is model.embed.weight
+    zeepo.close()
+
+
+@pytest.mark.parametrize("options", [{}, STREAMED, dict(STREAMED, offload_optimizer="host")])
+def test_close_leaves_ordinary_tensors_and_optimizers(options):
+    model = make(Plain)
+    opt = adamw(model)
+    zeepo.init(model, opt, **options)
+    step(model, opt)
+    zeepo.close()
+    _, expected = train_plain(Plain, "adamw", steps=0)
+    assert not same_weights(model, expected)
+    step(model, opt)  # by PyTorch, from here on
+    assert opt.state[model.outward.weight]["step"] == 1
+    zeepo.init(model, opt, **options)
+    step(model, opt)
+    zeepo.close()
+
+
+def test_report_tells_of_the_states():
+    model = make(Plain)
+    opt = adamw(model)
+    count = sum(p.numel() for p in model.parameters())
+    zeepo.init(model, opt, offload_optimizer="host")
+    step(model, opt)
+    report = zeepo.report()
+    assert report["params"] == count
+    assert report["world_size"] == 1 == len(report["ranks"])
+    assert report["ranks"][0]["peak_bytes"]["host"]["optimizer"] >= 8 * count
+    assert len(report["weights_hash"]) > 8
+    zeepo.close()
+
+
+def test_streamed_parameters_take_less_than_the_model():
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(16)])
+    zeepo.init(model, offload_param="host", prefetch="600KB")
+    with torch.no_grad():
+        for _ in range(3):
+            model(torch.ones(2, 256))
+    peak = zeepo.report()["ranks"][0]["peak_bytes"]
+    bytes_in_all = 4 * sum(p.numel() for p in model.parameters())
+    assert peak["host"]["params"] >= bytes_in_all
+    assert peak["device"]["working"] < bytes_in_all / 3
+    zeepo.close()
+
+
+@pytest.mark.parametrize("kind", [Plain, Tied, Borrowing])
+def test_inference_without_an_optimizer(kind, tmp_path):
+    model = make(kind).eval()
+    x, _ = batch(kind, 0)
+    with torch.no_grad():
+        expected = model(x)
+        for options in (dict(offload_param="host"), STREAMED, dict(offload_param="nvme", nvme_path=tmp_path)):
+            zeepo.init(model, **options)
+            for _ in range(3):
+                assert torch.equal(model(x), expected), options
+            zeepo.close()
+        assert torch.equal(model(x), expected)
+
+
+def test_state_dict_and_summon_have_the_full_weights():
+    model, plain = make(Plain), make(Plain)
+    zeepo.init(model, adamw(model), **STREAMED)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, plain.state_dict()[name]), name
+    with zeepo.summon(model):
+        assert torch.equal(model.blocks[0].up.weight, plain.blocks[0].up.weight)
+        assert torch.equal(model(batch(Plain, 0)[0]), plain(batch(Plain, 0)[0]))
+    with pytest.raises(zeepo.Error, match="summoned weights are for reading"):
+        with zeepo.summon(model), torch.no_grad():
+            model.outward.bias.zero_()
+    zeepo.close()
+
+
+def test_checkpoints_go_on_where_they_were_saved(tmp_path):
+    def run(model, opt, first, last):
+        for number in range(first, last):
+            step(model, opt, number)
+
+    whole, part, rest = make(Plain), make(Plain), make(Plain, seed=2)
+    opt = adamw(whole)
+    zeepo.init(whole, opt)
+    run(whole, opt, 0, 6)
+    zeepo.close()
+    opt = adamw(part)
+    zeepo.init(part, opt, offload_optimizer="host")
+    run(part, opt, 0, 3)
+    assert zeepo.save(tmp_path).name == "step-00000003"
+    zeepo.close()
+    opt = adamw(rest)
+    zeepo.init(rest, opt, **STREAMED)
+    zeepo.load(tmp_path)
+    run(rest, opt, 3, 6)
+    zeepo.export(tmp_path / "exported")
+    zeepo.close()
+    assert same_weights(rest, whole)
+    read = make(Plain, seed=3)
+    zeepo.load_weights(read, tmp_path / "exported")
+    assert same_weights(read, whole)
+
+
+def test_a_checkpoint_of_another_module_is_refused(tmp_path):
+    model = make(Plain)
+    zeepo.init(model, adamw(model))
+    zeepo.save(tmp_path)
+    zeepo.close()
+    other = make(Tied)
+    zeepo.init(other, adamw(other))
+    with pytest.raises(zeepo.Error, match="load: .*the module has"):
+        zeepo.load(tmp_path)
+    with pytest.raises(zeepo.Error, match="there is no checkpoint"):
+        zeepo.load(tmp_path / "none")
+    zeepo.close()
+
+
+def test_modules_made_without_memory_read_their_weights(tmp_path):
+    model = make(Tied)
+    zeepo.init(model)
+    zeepo.export(tmp_path)
+    zeepo.close()
+    with zeepo.Init():
+        empty = Tied()
+    assert empty.embed.weight.device.type == "meta"
+    with pytest.raises(zeepo.Error, match="has no memory"):
+        zeepo.init(empty)
+    zeepo.load_weights(empty, tmp_path)
+    assert empty.head.weight is empty.embed.weight
+    assert same_weights(empty, model)
+    (tmp_path / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{]")
+    with pytest.raises(zeepo.Error, match="safetensors"):
+        zeepo.load_weights(Tied(), tmp_path)
+
+
+def test_what_cannot_be_says_so_at_once():
+    model = make(Plain)
+    for call in (zeepo.close, zeepo.report, zeepo.rank, lambda: zeepo.save("x")):
+        with pytest.raises(zeepo.Error, match="zeepo.init"):
+            call()
+    zeepo.init(model, adamw(model))
+    with pytest.raises(zeepo.Error, match="close"):
+        zeepo.init(model, adamw(model))
+    with pytest.raises(zeepo.Error, match="load_state_dict"):
+        model.load_state_dict({})
+    zeepo.close()
+    cases = {
+        "optimizer that zeepo does not know": lambda: zeepo.init(model, torch.optim.Adagrad(model.parameters())),
+        "nesterov": lambda: zeepo.init(model, torch.optim.SGD(model.parameters(), lr=1, momentum=0.9, nesterov=True)),
+        "stage 4": lambda: zeepo.init(model, adamw(model), stage=4),
+        "no such option": lambda: zeepo.init(model, adamw(model), stages=1),
+        "does not take": lambda: zeepo.init(model, adamw(model), seq_len=5),
+        "needs nvme_path": lambda: zeepo.init(model, adamw(model), offload_param="nvme"),
+        "the module has not": lambda: zeepo.init(model, adamw(make(Tied))),
+        "one dtype": lambda: zeepo.init(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())),
+        "float64": lambda: zeepo.init(nn.Linear(2, 2).double()),
+        "must be at least 1": lambda: zeepo.init(model, adamw(model), num_gpus=0),
+        "optimizers in this program": lambda: zeepo.init(),
+    }
+    held = [adamw(model), adamw(model)]
+    for said, call in cases.items():
+        with pytest.raises(zeepo.Error, match=said):
+            call()
+        assert zeepo._open is None, said
+    assert len(held) == 2
+    assert issubclass(zeepo.Error, RuntimeError)
+
+
+def test_a_parameter_changed_behind_zeepos_back_is_an_error():
+    for change in (lambda p: p.detach().zero_(), lambda p: setattr(p, "data", torch.zeros_like(p))):
+        model = make(Plain)
+        opt = adamw(model)
+        zeepo.init(model, opt)
+        loss_of(model, *batch(Plain, 0)).backward()
+        change(model.outward.weight)
+        with pytest.raises(zeepo.Error, match="outward.weight"):
+            opt.step()
+        zeepo.close()
+
+
+def test_after_an_exception_in_the_loop_training_goes_on():
+    class Broken(Exception):
+        pass
+
+    expected, _ = train_plain(Plain, "adamw", steps=4)
+    model = make(Plain)
+    opt = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
+    zeepo.init(model, opt, **STREAMED)
+    losses = []
+
+    def fail(*_):
+        raise Broken
+
+    for number in range(4):
+        for place in (model.blocks[2].register_forward_pre_hook, model.blocks[1].up.weight.register_hook):
+            hook = place(fail)
+            with pytest.raises(Broken):
+                loss_of(model, *batch(Plain, 50 + number)).backward()
+            hook.remove()
+            opt.zero_grad()
+        loss = loss_of(model, *batch(Plain, number))
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    zeepo.close()
+    assert losses == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_step_and_changes_nothing():
+    model = make(Plain)
+    opt = adamw(model)
+    zeepo.init(model, opt)
+    before = zeepo.report()["weights_hash"]
+    (loss_of(model, *batch(Plain, 0)) * float("inf")).backward()
+    with pytest.raises(zeepo.Error, match="not a number"):
+        opt.step()
+    assert zeepo.report()["weights_hash"] == before
+    zeepo.close()
+
+
+def test_debug_finds_a_read_that_was_not_fetched():
+    model = make(Borrowing)
+    opt = adamw(model)
+    zeepo.init(model, opt, debug=True, **STREAMED)
+    with pytest.raises(zeepo.Error, match="a parameter of embed is read, and was not fetched"):
+        model(batch(Borrowing, 0)[0])
+    opt.zero_grad()
+    zeepo.close()
+
+
+def test_debug_protects_what_is_absent():
+    script = (
+        "import torch, zeepo\n"
+        "from torch import nn\n"
+        "model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(4)])\n"
+        "zeepo.init(model, offload_param='host', prefetch='0', debug=True)\n"
+        "with torch.no_grad(): model(torch.ones(1, 64))\n"
+        "print('read', flush=True)\n"
+        "print(model[0].weight[0, 0].item())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "read\n" and done.returncode < 0
+
+
+def test_the_model_of_the_one_optimizer_is_found():
+    script = (
+        "import torch, zeepo\n"
+        "from torch import nn\n"
+        "model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "zeepo.init(zero_offload=True)\n"
+        "model(torch.ones(3, 4)).sum().backward(); optimizer.step(); optimizer.zero_grad()\n"
+        "print(zeepo.report()['params']); zeepo.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "30\n", done.stderr

@@ -1,0 +1,70 @@
+"""Several ranks under mpirun."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+AS_ROOT = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
+
+
+def under_mpirun(ranks, program, *arguments, fails=False):
+    command = ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(ranks), sys.executable, str(program), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, **AS_ROOT), timeout=200)
+    assert (done.returncode != 0) == fails, done.stderr
+    return done
+
+
+def test_every_stage_and_number_of_ranks_agrees(tmp_path):
+    of_ranks = {n: json.loads(under_mpirun(n, HERE / "ranks_program.py", tmp_path).stdout) for n in (1, 2, 3)}
+    for kind, alone in of_ranks[1].items():
+        for ranks, results in of_ranks.items():
+            hashes = {name: result["hash"] for name, result in results[kind].items()}
+            assert len(set(hashes.values())) == 1, (kind, ranks, hashes)  # one number of ranks: the same bits
+            for name, result in results[kind].items():
+                assert result["weights"] == pytest.approx(alone[name]["weights"], rel=1e-4, abs=1e-4), (kind, ranks, name)
+    for results in (of_ranks[2]["Plain"], of_ranks[3]["Plain"]):  # what a stage does not keep
+        assert results["stage 1"]["optimizer"] < results["stage 0"]["optimizer"]
+        assert results["stage 3"]["params"] < results["stage 2"]["params"]
+
+
+def test_an_exception_on_one_rank_ends_all(tmp_path):
+    program = tmp_path / "fails.py"
+    program.write_text(
+        "import torch, zeepo\n"
+        "model = torch.nn.Linear(4, 4)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "zeepo.init(model, optimizer, stage=2)\n"
+        "for step in range(5):\n"
+        "    if step == 2 and zeepo.rank() == 1: raise ValueError('of rank 1')\n"
+        "    model(torch.ones(2, 4)).sum().backward(); optimizer.step()\n"
+        "zeepo.close()\n"
+    )
+    done = under_mpirun(2, program, fails=True)
+    assert "ValueError: of rank 1" in done.stderr
+
+
+def test_loaders_are_shared_out_and_the_script_starts_itself(tmp_path):
+    program = tmp_path / "starts.py"
+    program.write_text(
+        "import torch, zeepo\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "model = torch.nn.Linear(1, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "loader = DataLoader(TensorDataset(torch.arange(14.0)[:, None]), batch_size=2)\n"
+        "zeepo.init(zero_offload=True, num_gpus=2)\n"
+        "seen = [x.flatten().tolist() for x, in loader]\n"
+        "print(zeepo.rank(), len(loader), seen, flush=True)\n"
+        "zeepo.close()\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMPI_")}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=environment, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "0 3 [[0.0, 1.0], [4.0, 5.0], [8.0, 9.0]]",
+        "1 3 [[2.0, 3.0], [6.0, 7.0], [10.0, 11.0]]",
+    ]
