@@ -90,6 +90,33 @@ TEST(Attention, ACacheGivesWhatTheWholeSequenceGives) {
   }
 }
 
+// Each position's keys and values are coded by themselves, so that no cut of the sequence changes a bit.
+TEST(Attention, ACodedCacheIsNearAndDoesNotDependOnTheCut) {
+  TestDevice device;
+  const AttentionOptions options{.scale = 0.4f};
+  const HeadLayout layout{4, 2, 8};
+  const std::int64_t width = layout.width(), cached = cached_width(layout.kv_heads, layout.head_dim, DType::u8);
+  EXPECT_EQ(cached, 2 * (8 + 2));
+  const Tensor qkv = random_tensor({1, 9, width}, 4);
+  const auto exact = attention(qkv, layout, options).to_floats();
+  const auto in_pieces = [&](const std::vector<std::int64_t>& counts) {
+    LayerCache cache{Tensor({1, 9, cached}, DType::u8), Tensor({1, 9, cached}, DType::u8)};
+    std::vector<float> all;
+    std::int64_t begin = 0;
+    for (const std::int64_t count : counts) {
+      const auto part = attention(qkv.part(begin * width, {1, count, width}), layout, options, cache).to_floats();
+      all.insert(all.end(), part.begin(), part.end());
+      begin += count;
+    }
+    return all;
+  };
+  const auto whole = in_pieces({9});
+  EXPECT_EQ(in_pieces({4, 1, 1, 3}), whole);
+  EXPECT_NE(whole, exact);
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], exact[i], 0.05) << i;
+  EXPECT_TRUE(names(error_text([] { (void)cached_width(1, 3, DType::u8); }), "3 values", "even"));
+}
+
 TEST(Rotary, GradientsAgreeWithDifferences) {
   TestDevice device;
   const auto [cosines, sines] = rotation(9, 3);

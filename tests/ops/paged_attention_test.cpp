@@ -19,8 +19,16 @@ std::vector<float> drawn(std::uint64_t key, std::int64_t count) {
   return values;
 }
 
-LayerPages make_pages(Place place = Place::device) {
-  return LayerPages({kPages, kPageRows, kHeads.kv_heads * kHeads.head_dim}, DType::f32, place);
+LayerPages make_pages(Place place = Place::device, DType dtype = DType::f32) {
+  return LayerPages({kPages, kPageRows, cached_width(kHeads.kv_heads, kHeads.head_dim, dtype)}, dtype, place);
+}
+
+// All positions at once; with coded keys and values where the type says so.
+std::vector<float> at_once(const Tensor& qkv, const AttentionOptions& options, DType dtype) {
+  if (dtype == DType::f32) return attention(qkv, kHeads, options).to_floats();
+  const Shape shape{1, qkv.shape()[1], cached_width(kHeads.kv_heads, kHeads.head_dim, dtype)};
+  LayerCache cache{Tensor(shape, dtype), Tensor(shape, dtype)};
+  return attention(qkv, kHeads, options, cache).to_floats();
 }
 
 struct OneSequence {
@@ -29,7 +37,7 @@ struct OneSequence {
 };
 
 // Sequences go through passes chunk by chunk together; alone each goes through a cache of its own at once.
-void expect_each_alone(Place place) {
+void expect_each_alone(Place place, DType dtype = DType::f32) {
   TestDevice device;
   LowerTiers lower({.host_bytes = 1 << 24, .nvme_paths = {}}, device.stream(), device.stream());
   const DeviceScope scope(device.stream(), device.memory(), &lower);
@@ -45,9 +53,9 @@ void expect_each_alone(Place place) {
       std::int64_t length = 0;
       for (const std::int64_t chunk : sequences[i].chunks) length += chunk;
       inputs.push_back(drawn(i, length * width));
-      expected.push_back(attention(Tensor::from<float>(inputs[i], {1, length, width}), kHeads, options).to_floats());
+      expected.push_back(at_once(Tensor::from<float>(inputs[i], {1, length, width}), options, dtype));
     }
-    LayerPages pages = make_pages(place);
+    LayerPages pages = make_pages(place, dtype);
     std::vector<std::int64_t> past(sequences.size(), 0);
     for (std::size_t step = 0; step < 4; ++step) {
       std::vector<float> together;
@@ -77,6 +85,11 @@ void expect_each_alone(Place place) {
 TEST(PagedAttention, IsThatOfEachSequenceAloneToTheBit) {
   expect_each_alone(Place::device);
   expect_each_alone(Place::host);
+}
+
+TEST(PagedAttention, OfCodedKeysAndValuesIsThatOfEachSequenceAloneToTheBit) {
+  expect_each_alone(Place::device, DType::u8);
+  expect_each_alone(Place::host, DType::u8);
 }
 
 TEST(PagedAttention, PagesBelowTheDeviceNeedATierThere) {

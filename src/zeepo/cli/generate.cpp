@@ -113,9 +113,9 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   Inference inference(where, communicator, [&](ModelEngine& engine, LanguageModel& model) {
     (void)logits_of_prompt(engine, model);
     if (pages)
-      rehearse(engine, model, where.dtype, limits);
+      rehearse(engine, model, kv_dtype(where), limits);
     else
-      (void)generate(engine, model, where.dtype, prompt, options.generate, [](std::int32_t) {});
+      (void)generate(engine, model, kv_dtype(where), prompt, options.generate, [](std::int32_t) {});
   });
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));
@@ -123,13 +123,13 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   const auto on_token = [&](std::int32_t token) { speech.token(token); };
   Generation result;
   if (pages) {
-    BatchPass pass(inference.engine(), inference.model(), where.dtype, limits);
+    BatchPass pass(inference.engine(), inference.model(), kv_dtype(where), limits);
     if (speaks)
       result = generate_in_pages(pass, config, limits, prompt, options.generate, on_token);
     else
       result.prefill = pass.follow();
   } else {
-    result = generate(inference.engine(), inference.model(), where.dtype, prompt, options.generate, on_token);
+    result = generate(inference.engine(), inference.model(), kv_dtype(where), prompt, options.generate, on_token);
   }
   speech.finish();
   if (where.timeline) where.timeline->end_steps();

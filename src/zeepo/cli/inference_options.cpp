@@ -43,6 +43,9 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
   command.add_option("--offload-kv", kv_, "Where the KV cache lives: none, on the device, or host")
       ->capture_default_str()
       ->group(kMemory);
+  command.add_option("--kv-dtype", kv_dtype_, "How the KV cache is stored: same as the weights' --dtype, or int8")
+      ->capture_default_str()
+      ->group(kMemory);
   command.add_option("--nvme-path", nvme_paths_, "Directories on fast disks, with commas between; used together")
       ->group(kMemory);
   command.add_option("--prefetch", prefetch_, "Weights on their way ahead of their use, at most; 0: none [256MiB]")
@@ -88,6 +91,7 @@ InferenceOptions InferenceArguments::options() const {
   }
   if (!params_.empty()) options.params = parse_shares(label("--offload-param"), params_);
   options.kv = parse_choice<Place>(label("--offload-kv"), kv_, {{"none", Place::device}, {"host", Place::host}});
+  options.kv_int8 = parse_choice<bool>(label("--kv-dtype"), kv_dtype_, {{"same", false}, {"int8", true}});
   if (!nvme_paths_.empty()) options.nvme_paths = parse_paths(label("--nvme-path"), nvme_paths_);
   if (!prefetch_.empty()) options.prefetch_bytes = parse_size_option(label("--prefetch"), prefetch_);
   options.cache = parse_choice<CachePolicy>(label("--cache-policy"), cache_,

@@ -24,7 +24,8 @@ class InferenceArguments {
   const CLI::App& command_;
   InferenceOptions plain_;  // those that need no reading
   std::string dtype_, device_, memory_, params_, prefetch_, placement_ = "given", cache_ = "fixed", kv_ = "none",
-                                                            weights_ = "same", speculate_ = "auto", nvme_paths_, links_;
+                                                            kv_dtype_ = "same", weights_ = "same", speculate_ = "auto",
+                                                            nvme_paths_, links_;
   std::filesystem::path cache_directory_;
   double timeout_seconds_ = 0;
 };

@@ -53,6 +53,7 @@ class Text {
         options_(options),
         cache_(model.config(), 1, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens, dtype),
         capacity_(static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens),
+        draft_tokens_(options.draft_tokens),
         unseen_(prompt.begin(), prompt.end()) {}
 
   bool ended() const { return stopped_ || left() <= 0; }
@@ -77,6 +78,7 @@ class Text {
     }
     result_.drafted += static_cast<std::int64_t>(draft.size());
     result_.accepted += static_cast<std::int64_t>(accepted);
+    adapt(draft.size(), accepted);
     set_length(seen + static_cast<std::int64_t>(accepted));
     unseen_ = {result_.ids.back()};
   }
@@ -93,6 +95,13 @@ class Text {
     for (LayerCache& layer : cache_.layers) layer.length = length;
   }
 
+  // A draft is as long as the last one was right, and one token more; twice as long where all of it was.
+  void adapt(std::size_t drafted, std::size_t accepted) {
+    if (drafted == 0) return;
+    const auto right = static_cast<std::int64_t>(accepted);
+    draft_tokens_ = std::min(options_.draft_tokens, accepted == drafted ? 2 * right : right + 1);
+  }
+
   // Of the rows of a pass: the token that follows the text with i more tokens.
   std::int32_t choose(std::span<const float> logits, std::size_t at, std::size_t number,
                       const std::vector<std::int32_t>& draft = {}) const {
@@ -104,7 +113,7 @@ class Text {
   // What is left of the cache's positions is room for the tokens that come after the draft.
   std::vector<std::int32_t> drafted() {
     std::vector<std::int32_t> draft;
-    const std::int64_t most = engine_.drafts() ? std::min(options_.draft_tokens, left() - 1) : 0;
+    const std::int64_t most = engine_.drafts() ? std::min(draft_tokens_, left() - 1) : 0;
     const std::int64_t seen = cache_.length();
     std::int32_t last = unseen_.back();
     while (static_cast<std::int64_t>(draft.size()) < most && !(draft.size() > 0 && is_stop(last))) {
@@ -147,6 +156,7 @@ class Text {
   const GenerateOptions& options_;
   KvCache cache_;
   std::int64_t capacity_;
+  std::int64_t draft_tokens_;  // of the next round, at most
   std::vector<std::int32_t> unseen_;
   bool stopped_ = false;
   Generation result_;

@@ -222,6 +222,7 @@ std::string placement_flags(const InferenceOptions& options) {
   std::string flags = fmt::format("--offload-param {}", text_of(options.params));
   if (options.cache == CachePolicy::lru) flags += " --cache-policy lru";
   if (options.kv == Place::host) flags += " --offload-kv host";
+  if (options.kv_int8) flags += " --kv-dtype int8";
   if (options.weights != CodedType::same) flags += fmt::format(" --weights-dtype {}", name_of(options.weights));
   return flags + fmt::format(" --prefetch {}", options.prefetch_bytes);
 }

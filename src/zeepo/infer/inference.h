@@ -35,6 +35,7 @@ struct InferenceOptions {
   int threads = 0;
   Shares params = {};        // below the device
   Place kv = Place::device;  // the KV cache, there or in host memory
+  bool kv_int8 = false;      // its keys and values are coded
   Drafts drafts = Drafts::none;
   Place draft_place = Place::device;  // chosen, the nearest that has room
   CachePolicy cache = CachePolicy::fixed;
@@ -48,6 +49,9 @@ struct InferenceOptions {
   double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
   Timeline* timeline = nullptr;                                 // where what is done is written down, if anywhere
 };
+
+// Of the KV cache: see cached_width().
+inline DType kv_dtype(const InferenceOptions& options) { return options.kv_int8 ? DType::u8 : options.dtype; }
 
 // Throws UsageError for options that are out of range or contradict each other.
 void check(const InferenceOptions& options);

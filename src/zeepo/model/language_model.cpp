@@ -53,13 +53,13 @@ void check_ids(const Tensor& ids, const char* what) {
 }  // namespace
 
 KvCache::KvCache(const ModelConfig& config, std::int64_t batch, std::int64_t capacity, DType dtype) {
-  const Shape shape{batch, capacity, config.kv_heads * config.head_dim};
+  const Shape shape{batch, capacity, cached_width(config.kv_heads, config.head_dim, dtype)};
   for (std::int64_t i = 0; i < config.layers; ++i)
     layers.push_back({Tensor(shape, dtype, Kind::activations), Tensor(shape, dtype, Kind::activations)});
 }
 
 KvPages::KvPages(const ModelConfig& config, std::int64_t pages, std::int64_t page_rows, DType dtype, Place place) {
-  const Shape shape{pages, page_rows, config.kv_heads * config.head_dim};
+  const Shape shape{pages, page_rows, cached_width(config.kv_heads, config.head_dim, dtype)};
   for (std::int64_t i = 0; i < config.layers; ++i) layers.emplace_back(shape, dtype, place);
 }
 

@@ -3,6 +3,7 @@
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/autograd/tape.h"
 #include "zeepo/base/error.h"
+#include "zeepo/kernels/coded_heads.h"
 #include "zeepo/kernels/copy_heads.h"
 #include "zeepo/kernels/norm.h"
 #include "zeepo/kernels/rotary.h"
@@ -122,6 +123,12 @@ Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions o
   return y;
 }
 
+std::int64_t cached_width(std::int64_t kv_heads, std::int64_t head_dim, DType dtype) {
+  if (dtype != DType::u8) return kv_heads * head_dim;
+  if (head_dim % 2 != 0) throw Error("KV cache in int8: heads of {} values: must be an even number", head_dim);
+  return kv_heads * coded_head_bytes(head_dim);
+}
+
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerCache& cache) {
   options.dropout = 0;  // a cache is for generation
   const auto heads = split(qkv, layout);
@@ -130,17 +137,30 @@ Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions o
     throw Error("attention: {} positions for {} sequences do not fit the cache {}", length, batch,
                 cache.keys.shape().str());
   const auto cached = [&](const Tensor& all, std::int64_t begin, std::int64_t rows) {
-    Heads part = heads_of(all.view(), begin * all.shape()[2], layout.kv_heads, layout.head_dim);
+    Heads part = heads_of(all.view(), begin * all.shape()[2], layout.kv_heads, all.shape()[2] / layout.kv_heads);
     part.rows = rows;
     return part;
   };
   Tensor y({batch, time, layout.heads * layout.head_dim}, qkv.dtype());
-  launch([&](auto& s) {
-    copy_heads(s, heads.k, cached(cache.keys, cache.length, time));
-    copy_heads(s, heads.v, cached(cache.values, cache.length, time));
-    attention(s, heads.q, cached(cache.keys, 0, length), cached(cache.values, 0, length), all_heads(y, layout), View{},
-              options);
-  });
+  if (cache.keys.dtype() == DType::u8) {
+    // Room for as much as the cache can hold: a plan of the first positions is then that of all.
+    const Tensor keys({batch, cache.keys.shape()[1], layout.kv_heads * layout.head_dim}, qkv.dtype());
+    const Tensor values(keys.shape(), qkv.dtype());
+    launch([&](auto& s) {
+      encode_heads(s, heads.k, cached(cache.keys, cache.length, time));
+      encode_heads(s, heads.v, cached(cache.values, cache.length, time));
+      expand_heads(s, cached(cache.keys, 0, length), cached(keys, 0, length));
+      expand_heads(s, cached(cache.values, 0, length), cached(values, 0, length));
+      attention(s, heads.q, cached(keys, 0, length), cached(values, 0, length), all_heads(y, layout), View{}, options);
+    });
+  } else {
+    launch([&](auto& s) {
+      copy_heads(s, heads.k, cached(cache.keys, cache.length, time));
+      copy_heads(s, heads.v, cached(cache.values, cache.length, time));
+      attention(s, heads.q, cached(cache.keys, 0, length), cached(cache.values, 0, length), all_heads(y, layout),
+                View{}, options);
+    });
+  }
   cache.length = length;
   return y;
 }

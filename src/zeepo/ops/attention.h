@@ -25,7 +25,11 @@ Tensor qk_norm(const Tensor& qkv, const HeadLayout& layout, const Tensor& query_
 // y: (B, T, heads·head_dim). options.dropout applies in training only; its key is drawn here.
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options);
 
-// Keys and values of the positions seen so far, of one layer.   keys, values: (B, capacity, kv_heads·head_dim)
+// The extent of a row of keys or values in a KV cache of this type. DType::u8 is the type of coded heads
+// (kernels/coded_heads.h), which are expanded for their use, one layer at a time.
+std::int64_t cached_width(std::int64_t kv_heads, std::int64_t head_dim, DType dtype);
+
+// Keys and values of the positions seen so far, of one layer.   keys, values: (B, capacity, cached_width)
 struct LayerCache {
   Tensor keys, values;
   std::int64_t length = 0;

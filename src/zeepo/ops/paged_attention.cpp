@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "zeepo/base/error.h"
+#include "zeepo/kernels/coded_heads.h"
 #include "zeepo/kernels/copy_heads.h"
 #include "zeepo/memory/lower_tiers.h"
 #include "zeepo/tensor/device.h"
@@ -15,9 +16,9 @@ namespace {
 
 // Rows of a (.., rows, width) tensor from `begin` on, as key or value heads.
 Heads rows_of(const Tensor& x, std::int64_t begin, std::int64_t rows, const HeadLayout& layout) {
-  const std::int64_t width = layout.kv_heads * layout.head_dim;
-  Heads heads =
-      heads_of(x.viewed_as({1, x.elements() / width, width}).view(), begin * width, layout.kv_heads, layout.head_dim);
+  const std::int64_t head = x.dtype() == DType::u8 ? coded_head_bytes(layout.head_dim) : layout.head_dim;
+  const std::int64_t width = layout.kv_heads * head;
+  Heads heads = heads_of(x.viewed_as({1, x.elements() / width, width}).view(), begin * width, layout.kv_heads, head);
   heads.rows = rows;
   return heads;
 }
@@ -57,7 +58,8 @@ void check_sequences(const Tensor& qkv, const HeadLayout& layout, const LayerPag
                      std::span<const PagedSequence> sequences) {
   const Shape& pool = layer.shape;
   if (qkv.shape().rank() != 3 || qkv.shape()[0] != 1 || qkv.shape()[2] != layout.width() || pool.rank() != 3 ||
-      pool[2] != layout.kv_heads * layout.head_dim || layer.dtype != qkv.dtype())
+      pool[2] != cached_width(layout.kv_heads, layout.head_dim, layer.dtype) ||
+      (layer.dtype != qkv.dtype() && layer.dtype != DType::u8))
     throw Error("attention: qkv {} does not fit pages {}", qkv.shape().str(), pool.str());
   std::int64_t rows = 0;
   for (const PagedSequence& sequence : sequences) {
@@ -87,30 +89,41 @@ struct Rows {
 // Keys and values of one sequence, brought together: all of them, or room for all of them.
 struct Together {
   Together(const PagedSequence& sequence, const HeadLayout& layout, DType dtype)
-      : keys({sequence.past + sequence.rows, layout.kv_heads * layout.head_dim}, dtype), values(keys.shape(), dtype) {}
+      : keys({sequence.past + sequence.rows, cached_width(layout.kv_heads, layout.head_dim, dtype)}, dtype),
+        values(keys.shape(), dtype) {}
   Tensor keys, values;
 };
+
+// New rows to the cache, and rows of it to be used: as they are, or to codes and back.
+template <class Stream>
+void keep_heads(Stream& stream, ConstHeads from, Heads to) {
+  to.dtype == DType::u8 ? encode_heads(stream, from, to) : copy_heads(stream, from, to);
+}
+template <class Stream>
+void take_heads(Stream& stream, ConstHeads from, Heads to) {
+  from.dtype == DType::u8 ? expand_heads(stream, from, to) : copy_heads(stream, from, to);
+}
 
 void in_place(const Rows& rows, std::int64_t first, const PagedSequence& sequence, const LayerPages& layer,
               const AttentionOptions& options) {
   const std::int64_t page_rows = layer.shape[1], length = sequence.past + sequence.rows;
   const HeadLayout& layout = rows.layout;
-  const bool scattered = !in_one_stretch(sequence.pages, page_rows, length);
+  const bool scattered = layer.dtype != rows.q.dtype || !in_one_stretch(sequence.pages, page_rows, length);
   std::optional<Together> copied;
-  if (scattered) copied.emplace(sequence, layout, layer.dtype);
+  if (scattered) copied.emplace(sequence, layout, rows.q.dtype);
   launch([&](auto& s) {
     for_stretches(sequence.pages, page_rows, sequence.past, length,
                   [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
                     const std::int64_t from = first + position - sequence.past;
-                    copy_heads(s, part_of(rows.k, from, count), rows_of(layer.keys, in_pool, count, layout));
-                    copy_heads(s, part_of(rows.v, from, count), rows_of(layer.values, in_pool, count, layout));
+                    keep_heads(s, part_of(rows.k, from, count), rows_of(layer.keys, in_pool, count, layout));
+                    keep_heads(s, part_of(rows.v, from, count), rows_of(layer.values, in_pool, count, layout));
                   });
     const std::int64_t begin = scattered ? 0 : sequence.pages[0] * page_rows;
     if (scattered)
       for_stretches(
           sequence.pages, page_rows, 0, length, [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
-            copy_heads(s, rows_of(layer.keys, in_pool, count, layout), rows_of(copied->keys, position, count, layout));
-            copy_heads(s, rows_of(layer.values, in_pool, count, layout),
+            take_heads(s, rows_of(layer.keys, in_pool, count, layout), rows_of(copied->keys, position, count, layout));
+            take_heads(s, rows_of(layer.values, in_pool, count, layout),
                        rows_of(copied->values, position, count, layout));
           });
     attention(s, part_of(rows.q, first, sequence.rows),
@@ -134,11 +147,18 @@ class Fetched {
   void attend(const Rows& rows, std::int64_t first, const AttentionOptions& options) {
     wait();
     const std::int64_t past = sequence_.past, count = sequence_.rows, length = past + count;
+    std::optional<Together> expanded;
+    if (layer_.dtype != rows.q.dtype) expanded.emplace(sequence_, layout_, rows.q.dtype);
     launch([&](auto& s) {
-      copy_heads(s, part_of(rows.k, first, count), rows_of(here_.keys, past, count, layout_));
-      copy_heads(s, part_of(rows.v, first, count), rows_of(here_.values, past, count, layout_));
-      attention(s, part_of(rows.q, first, count), rows_of(here_.keys, 0, length, layout_),
-                rows_of(here_.values, 0, length, layout_), part_of(rows.out, first, count), View{}, options);
+      keep_heads(s, part_of(rows.k, first, count), rows_of(here_.keys, past, count, layout_));
+      keep_heads(s, part_of(rows.v, first, count), rows_of(here_.values, past, count, layout_));
+      if (expanded) {
+        take_heads(s, rows_of(here_.keys, 0, length, layout_), rows_of(expanded->keys, 0, length, layout_));
+        take_heads(s, rows_of(here_.values, 0, length, layout_), rows_of(expanded->values, 0, length, layout_));
+      }
+      const Together& used = expanded ? *expanded : here_;
+      attention(s, part_of(rows.q, first, count), rows_of(used.keys, 0, length, layout_),
+                rows_of(used.values, 0, length, layout_), part_of(rows.out, first, count), View{}, options);
     });
     for_all(
         past, length,

@@ -12,7 +12,7 @@
 
 namespace zeepo {
 
-// Keys and values of one layer, of all sequences.   keys, values: (pages, page_rows, kv_heads·head_dim)
+// Keys and values of one layer, of all sequences.   keys, values: (pages, page_rows, cached_width)
 struct LayerPages {
   // On the device, or in the current Device's host memory, where each layer fetches what it needs.
   LayerPages(Shape shape, DType dtype, Place place);
@@ -31,8 +31,8 @@ struct PagedSequence {
 };
 
 // qkv: (1, all sequences' rows, width). The new positions join the pages. Pages that follow each other are read in
-// place; of a sequence with scattered pages, or pages in host memory, keys and values are first brought together, those
-// of the next sequence while this one's are used.
+// place; of a sequence with scattered pages, coded ones, or pages in host memory, keys and values are first brought
+// together, those of the next sequence while this one's are used.
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerPages& layer,
                  std::span<const PagedSequence> sequences);
 
