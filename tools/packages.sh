@@ -4,7 +4,7 @@
 build_packages=(g++ cmake ninja-build ccache pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
                 libhwy-dev libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev liburing-dev
                 libcpp-httplib-dev libopenmpi-dev openmpi-bin)
-test_packages=("${build_packages[@]}" libgtest-dev clang python3 openssh-client openssh-server iproute2)
+test_packages=("${build_packages[@]}" libgtest-dev clang python3-dev python3-venv openssh-client openssh-server iproute2)
 bench_packages=("${build_packages[@]}" libbenchmark-dev libopenblas-dev python3-venv fio)
 lint_packages=("${test_packages[@]}" libbenchmark-dev libopenblas-dev clang-format clang-tidy)
 gpu_packages=("${build_packages[@]}" libgtest-dev libbenchmark-dev libopenblas-dev)  # and nvcc, which is CUDA's

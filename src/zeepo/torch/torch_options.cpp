@@ -45,6 +45,7 @@ GivenOptions make_torch_options(const OptionTexts& texts, const std::string& con
   std::optional<DeepSpeedConfig> config;
   if (!config_file.empty()) config = load_deepspeed_config(config_file);
   GivenOptions options = make_options(given, config ? &*config : nullptr, ranks);
+  options.notes.clear();  // of steps inside the backward pass, which there are none of here
   if (config)
     if (const std::string warning = warning_of(*config); !warning.empty()) options.notes.push_back(warning);
   if (options.options.backend != Backend::cpu)
