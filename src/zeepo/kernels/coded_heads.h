@@ -15,8 +15,10 @@ constexpr std::int64_t coded_head_bytes(std::int64_t head_dim) { return head_dim
 // The same batch, rows and heads; head_dim is even. A head's codes do not depend on any other head.
 void encode_heads(CpuStream&, ConstHeads from, Heads codes);
 void encode_heads(CudaStream&, ConstHeads from, Heads codes);
+void encode_heads(DryStream&, ConstHeads from, Heads codes);
 // Rounded to the type of `to`.
 void expand_heads(CpuStream&, ConstHeads codes, Heads to);
 void expand_heads(CudaStream&, ConstHeads codes, Heads to);
+void expand_heads(DryStream&, ConstHeads codes, Heads to);
 
 }  // namespace zeepo

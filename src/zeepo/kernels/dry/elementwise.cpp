@@ -1,5 +1,6 @@
 #include "zeepo/kernels/elementwise.h"
 
+#include "zeepo/kernels/coded_heads.h"
 #include "zeepo/kernels/coded_weights.h"
 #include "zeepo/kernels/copy_heads.h"
 #include "zeepo/kernels/dry/dry_kernels.h"
@@ -25,6 +26,8 @@ void swiglu_backward(DryStream& s, ConstView x, ConstView dy, View dx) { moves(s
 void dropout(DryStream& s, ConstView x, float, RngKey, View y) { moves(s, x, y); }
 void copy_heads(DryStream& s, ConstHeads from, Heads to) { moves(s, from, to); }
 
+void encode_heads(DryStream& s, ConstHeads from, Heads codes) { moves(s, from, codes); }
+void expand_heads(DryStream& s, ConstHeads codes, Heads to) { moves(s, codes, to); }
 void expand_weights(DryStream& s, CodedType type, const std::byte*, View values) {
   s.time()->compute(seconds_to_move(s, bytes_of(values) + static_cast<double>(coded_bytes(type, values.elements()))));
 }
