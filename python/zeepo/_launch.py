@@ -28,7 +28,10 @@ def check_ranks(num_gpus: int | None) -> None:
     """Starts the script again as `num_gpus` ranks where nobody has started them."""
     ranks = launched_ranks()
     if ranks == 1 and int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
-        raise Error(f"init: torchrun has started {os.environ['WORLD_SIZE']} processes; start them with mpirun -n instead")
+        raise Error(
+            f"init: torchrun has started {os.environ['WORLD_SIZE']} processes; "
+            "start them with mpirun -n instead"
+        )
     if num_gpus is None:
         return
     if num_gpus < 1:
@@ -39,7 +42,10 @@ def check_ranks(num_gpus: int | None) -> None:
     if ranks == num_gpus:
         return
     if ranks > 1 or _STARTED in os.environ:
-        raise Error(f"init: num_gpus={num_gpus}, and {ranks} ranks were started; leave num_gpus out, or give that number")
+        raise Error(
+            f"init: num_gpus={num_gpus}, and {ranks} ranks were started; "
+            "leave num_gpus out, or give that number"
+        )
     _start_again(num_gpus)
 
 
@@ -48,7 +54,10 @@ def _start_again(ranks: int) -> None:
     if mpirun is None:
         raise Error(f"init: num_gpus={ranks}: mpirun, which starts the ranks, is not there; install OpenMPI")
     if not sys.argv or not os.path.isfile(sys.argv[0]):
-        raise Error(f"init: num_gpus={ranks}: only a script can be started again; start this program with mpirun -n {ranks}")
+        raise Error(
+            f"init: num_gpus={ranks}: only a script can be started again; "
+            f"start this program with mpirun -n {ranks}"
+        )
     environment = dict(os.environ, **{_STARTED: str(ranks)})
     if os.geteuid() == 0:
         environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -70,7 +79,10 @@ def find_model(optimizer: torch.optim.Optimizer | None) -> tuple[nn.Module, torc
     inner = {child for m in having for child in m.modules() if child is not m}
     outermost = [m for m in having if m not in inner]
     if len(outermost) != 1:
-        raise Error(f"init: there are {len(outermost)} modules with the optimizer's parameters; call zeepo.init(model, optimizer)")
+        raise Error(
+            f"init: there are {len(outermost)} modules with the optimizer's parameters; "
+            "call zeepo.init(model, optimizer)"
+        )
     return outermost[0], optimizer
 
 

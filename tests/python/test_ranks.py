@@ -13,7 +13,8 @@ AS_ROOT = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", O
 
 
 def under_mpirun(ranks, program, *arguments, fails=False):
-    command = ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(ranks), sys.executable, str(program), *map(str, arguments)]
+    command = ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(ranks)]
+    command += [sys.executable, str(program), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, **AS_ROOT), timeout=200)
     assert (done.returncode != 0) == fails, done.stderr
     return done
@@ -26,7 +27,8 @@ def test_every_stage_and_number_of_ranks_agrees(tmp_path):
             hashes = {name: result["hash"] for name, result in results[kind].items()}
             assert len(set(hashes.values())) == 1, (kind, ranks, hashes)  # one number of ranks: the same bits
             for name, result in results[kind].items():
-                assert result["weights"] == pytest.approx(alone[name]["weights"], rel=1e-4, abs=1e-4), (kind, ranks, name)
+                expected = pytest.approx(alone[name]["weights"], rel=1e-4, abs=1e-4)
+                assert result["weights"] == expected, (kind, ranks, name)
     for results in (of_ranks[2]["Plain"], of_ranks[3]["Plain"]):  # what a stage does not keep
         assert results["stage 1"]["optimizer"] < results["stage 0"]["optimizer"]
         assert results["stage 3"]["params"] < results["stage 2"]["params"]
