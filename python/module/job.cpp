@@ -103,7 +103,7 @@ void Job::attach(const std::vector<GivenUnit>& units, const std::string& dtype, 
   for (const auto& unit : units)
     for (const auto& parameter : unit.second) shapes_[std::get<0>(parameter)] = std::get<1>(parameter);
   engine_ = std::make_unique<TorchEngine>(*runtime_, plan_of(units), options,
-                                          protect ? AbsentMemory::protected_ : AbsentMemory::stale);
+                                          protect ? AbsentMemory::guarded : AbsentMemory::stale);
 }
 
 TorchEngine& Job::engine() {

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import sys
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 import torch
 from torch import nn
@@ -105,8 +105,18 @@ def share_start(job: Job, model: nn.Module) -> None:
     torch.set_rng_state(share(torch.get_rng_state()))
 
 
+def _part_of(batches: Iterable[Any], rank: int, ranks: int) -> Iterator[Any]:
+    """The batches rank, rank + ranks, ...; a last round that not all ranks would have is left out."""
+    own = None
+    for number, batch in enumerate(batches):
+        if number % ranks == rank:
+            own = batch
+        if number % ranks == ranks - 1:
+            yield own
+
+
 class _Part:
-    """The batches rank, rank + ranks, ... of a sampler's; a last round that not all ranks would have is left out."""
+    """A sampler of batches that has this rank's: the others' are not even read."""
 
     def __init__(self, batches: Any, rank: int, ranks: int) -> None:
         self._batches, self._rank, self._ranks = batches, rank, ranks
@@ -115,22 +125,28 @@ class _Part:
         return len(self._batches) // self._ranks
 
     def __iter__(self) -> Iterator[Any]:
-        held = None
-        for number, batch in enumerate(self._batches):
-            if number % self._ranks == self._rank:
-                held = batch
-            if number % self._ranks == self._ranks - 1:
-                yield held
+        return _part_of(self._batches, self._rank, self._ranks)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
+
+class _PartLoader(torch.utils.data.DataLoader):
+    """A loader without a sampler, whose batches come from an iterator."""
+
+    _zeepo_part: tuple[int, int]
+
+    def __iter__(self) -> Any:
+        return _part_of(super().__iter__(), *self._zeepo_part)
+
+    def __len__(self) -> int:
+        return super().__len__() // self._zeepo_part[1]
 
 
 def shard_loaders(rank: int, ranks: int) -> None:
-    """Every DataLoader with batches of its own yields this rank's."""
+    """Every DataLoader yields this rank's batches from now on."""
     for loader in _living(torch.utils.data.DataLoader):
-        batches = getattr(loader, "batch_sampler", None)
-        if batches is not None and not isinstance(batches, _Part):
-            object.__setattr__(loader, "batch_sampler", _Part(batches, rank, ranks))
-
-
+        if isinstance(loader.batch_sampler, _Part) or isinstance(loader, _PartLoader):
+            continue
+        if loader.batch_sampler is not None:
+            object.__setattr__(loader, "batch_sampler", _Part(loader.batch_sampler, rank, ranks))
+        else:
+            object.__setattr__(loader, "_zeepo_part", (rank, ranks))
+            loader.__class__ = type("PartLoader", (_PartLoader, type(loader)), {})
