@@ -74,6 +74,7 @@ void finish_ranks() {
 Job::Job(const std::map<std::string, std::string>& texts, const std::string& config_file, std::int64_t weights) {
   Communicator& ranks = process_ranks();
   given_ = make_torch_options(texts, config_file, ranks.size());
+  dtype_given_ = texts.contains("--dtype") || given_.options.dtype != DType::f32;
   check_agreement(ranks, agreed_values(given_.options));
   runtime_ = std::make_unique<Runtime>(runtime_options(given_.options, weights, ranks.size()), ranks);
 }
@@ -86,6 +87,10 @@ std::string Job::option(const std::string& name) const {
 
 void Job::attach(const std::vector<GivenUnit>& units, const std::string& dtype, const std::string& optimizer,
                  double momentum, bool protect) {
+  if (dtype_given_ && given_.options.dtype != dtype_named(dtype))
+    throw Error(
+        "init: dtype {} is asked for, and the parameters are torch.{}; convert the module before, by model.to()",
+        name_of(given_.options.dtype), dtype);
   EngineOptions options = torch_engine_options(given_.options, dtype_named(dtype));
   if (optimizer.empty()) {
     options.use = Use::infer;
@@ -98,7 +103,7 @@ void Job::attach(const std::vector<GivenUnit>& units, const std::string& dtype, 
   for (const auto& unit : units)
     for (const auto& parameter : unit.second) shapes_[std::get<0>(parameter)] = std::get<1>(parameter);
   engine_ = std::make_unique<TorchEngine>(*runtime_, plan_of(units), options,
-                                          protect ? AbsentMemory::protected_ : AbsentMemory::stale);
+                                          protect ? AbsentMemory::guarded : AbsentMemory::stale);
 }
 
 TorchEngine& Job::engine() {

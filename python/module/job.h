@@ -60,6 +60,7 @@ class Job {
 
  private:
   GivenOptions given_;
+  bool dtype_given_ = false;
   OptimizerOptions optimizer_;
   WeightExtents shapes_;  // as PyTorch has them
   std::unique_ptr<Runtime> runtime_;

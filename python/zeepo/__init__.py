@@ -26,8 +26,9 @@ import torch
 from torch import nn
 
 from . import _launch
-from ._attached import Attached
+from ._attached import Attached, check_module
 from ._engine import Error, Job, finish_ranks
+from ._optimizers import kind_of
 from ._options import texts_of
 from ._weights import Init, load_weights
 
@@ -74,8 +75,8 @@ def init(
 ) -> None:
     """Hands the module's parameters, gradients and optimizer state to zeepo, until close().
 
-    model, optimizer: what is trained; torch.optim's SGD, Adam or AdamW. Without an optimizer the module is for inference.
-        Without both, the one optimizer of the program is taken, and the module that has its parameters.
+    model, optimizer: what is trained; torch.optim's SGD, Adam or AdamW. Without an optimizer the module is for
+        inference. Without both, the one optimizer of the program is taken, and the module that has its parameters.
     stage: what is cut over the ranks: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
     offload_optimizer, offload_param: where they live between uses: "none", "host", "nvme", or shares: "host=0.5".
     zero_offload: stage 2 with the optimizer in host memory.
@@ -89,13 +90,19 @@ def init(
     if _open is not None:
         raise Error("init: zeepo has a module already; call zeepo.close() first")
     if placement != "given":
-        raise Error(f'init: placement="{placement}": must be "given"; say what lives where by offload_optimizer and offload_param')
+        raise Error(
+            f'init: placement="{placement}": must be "given"; '
+            'say what lives where by offload_optimizer and offload_param'
+        )
     if zero_offload:
         stage = 2 if stage is None else stage
         offload_optimizer = offload_optimizer or "host"
     _launch.check_ranks(num_gpus)
     if model is None:
         model, optimizer = _launch.find_model(optimizer)
+    check_module(model)
+    if optimizer is not None:
+        kind_of(optimizer)
     texts = texts_of(
         dict(
             stage=stage,
@@ -122,6 +129,8 @@ def init(
     except BaseException as error:
         if job.size > 1:
             job.abort(f"{error}")
+        with contextlib.suppress(Error):
+            job.close()
         raise
     if job.size > 1 and shard_data:
         _launch.shard_loaders(job.rank, job.size)

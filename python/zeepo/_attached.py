@@ -20,6 +20,14 @@ from ._units import Place, Units, cut_into_units
 _READ_AT_ONCE = 1 << 22  # elements
 
 
+def check_module(model: nn.Module) -> None:
+    """What a module must have, before anything is begun for it."""
+    if not isinstance(model, nn.Module):
+        raise Error(f"init: {type(model).__name__} is not a torch.nn.Module")
+    _check_device(model)
+    _dtype_of(model)
+
+
 def _dtype_of(model: nn.Module) -> torch.dtype:
     dtypes = {p.dtype for p in model.parameters()}
     if len(dtypes) != 1:
@@ -31,7 +39,10 @@ def _dtype_of(model: nn.Module) -> torch.dtype:
 def _check_device(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if parameter.device.type == "cuda":
-            raise Error(f"init: {name} is on {parameter.device}: modules on a GPU are not trained yet; call model.cpu()")
+            raise Error(
+                f"init: {name} is on {parameter.device}: modules on a GPU are not trained yet; "
+                "call model.cpu()"
+            )
         if parameter.device.type == "meta":
             raise Error(f"init: {name} has no memory: give it values before, by zeepo.load_weights(model, directory)")
 
@@ -40,7 +51,6 @@ class Attached:
     """The hooks, the parameters at their addresses, and what stands in for the optimizer's functions."""
 
     def __init__(self, job: Job, model: nn.Module, optimizer: torch.optim.Optimizer | None, debug: bool) -> None:
-        _check_device(model)
         self.job = job
         self.model = model
         self.optimizer = optimizer
@@ -68,7 +78,8 @@ class Attached:
             for parameter in group["params"]:
                 if parameter not in own:
                     raise Error(
-                        f"init: the optimizer has a parameter of shape {tuple(parameter.shape)} that the module has not; "
+                        f"init: the optimizer has a parameter of shape {tuple(parameter.shape)} that the "
+                        "module has not; "
                         "give the module that has all of them"
                     )
                 groups[parameter] = number
@@ -76,12 +87,16 @@ class Attached:
 
     def _attach_engine(self, debug: bool) -> None:
         given = [
-            (name, [(self._place(p).name, list(p.shape), self._is_trained(p), self._groups.get(p, 0)) for p in parameters])
+            (name, [self._described(p) for p in parameters])
             for name, parameters in zip(self.units.names, self.units.parameters)
         ]
         optimizer = kind_of(self.optimizer) if self.optimizer is not None else ""
         momentum = momentum_of(self.optimizer) if self.optimizer is not None else 0.0
         self.job.attach(given, str(self._dtype).removeprefix("torch."), optimizer, momentum, debug)
+
+    def _described(self, parameter: nn.Parameter) -> tuple[str, list[int], bool, int]:
+        name = self._place(parameter).name
+        return name, list(parameter.shape), self._is_trained(parameter), self._groups.get(parameter, 0)
 
     def _place(self, parameter: nn.Parameter) -> Place:
         return self.units.places[parameter]
@@ -170,6 +185,7 @@ class Attached:
     def step(self) -> None:
         assert self.optimizer is not None
         self._check_parameters()
+        self._check_groups()
         self._fetching.forget()
         rules = [rule_of(group) for group in self.optimizer.param_groups]
         self.job.step(rules)
@@ -189,13 +205,28 @@ class Attached:
         for parameter, address in self._addresses.items():
             if parameter.data_ptr() != address:
                 raise Error(
-                    f"{self._place(parameter).name} has other memory than zeepo gave it: its .data was set, or the module "
+                    f"{self._place(parameter).name} has other memory than zeepo gave it: its .data was "
+                    "set, or the module "
                     "was moved or converted; do that before zeepo.init()"
                 )
             if parameter._version != self._versions[parameter]:
                 raise Error(
-                    f"{self._place(parameter).name} was written to between two steps, which zeepo's copies of it do not "
+                    f"{self._place(parameter).name} was written to between two steps, which zeepo's "
+                    "copies of it do not "
                     "see; change weights before zeepo.init()"
+                )
+
+    def _check_groups(self) -> None:
+        assert self.optimizer is not None
+        stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
+        if len(stepped) != len(self._groups):
+            raise Error("optimizer.step(): the optimizer has other parameters than at zeepo.init(); add them before")
+        for parameter in stepped:
+            if parameter.grad is not None:
+                name = self._place(parameter).name if parameter in self.units.places else "a parameter without elements"
+                raise Error(
+                    f"optimizer.step(): {name} was frozen at zeepo.init() and has a gradient; "
+                    "unfreeze it before"
                 )
 
     @contextlib.contextmanager

@@ -128,7 +128,8 @@ class Fetching:
             return
         if self._debug:
             raise Error(
-                f"debug: a parameter of {self._units.names[unit]} is read, and was not fetched: no module that has it is "
+                f"debug: a parameter of {self._units.names[unit]} is read, and was not fetched: no module "
+                "that has it is "
                 "running. Without debug=True it is fetched, and from then on with the module that reads it"
             )
         if self._last is not None:

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import sys
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 import torch
 from torch import nn
@@ -28,7 +28,10 @@ def check_ranks(num_gpus: int | None) -> None:
     """Starts the script again as `num_gpus` ranks where nobody has started them."""
     ranks = launched_ranks()
     if ranks == 1 and int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
-        raise Error(f"init: torchrun has started {os.environ['WORLD_SIZE']} processes; start them with mpirun -n instead")
+        raise Error(
+            f"init: torchrun has started {os.environ['WORLD_SIZE']} processes; "
+            "start them with mpirun -n instead"
+        )
     if num_gpus is None:
         return
     if num_gpus < 1:
@@ -39,7 +42,10 @@ def check_ranks(num_gpus: int | None) -> None:
     if ranks == num_gpus:
         return
     if ranks > 1 or _STARTED in os.environ:
-        raise Error(f"init: num_gpus={num_gpus}, and {ranks} ranks were started; leave num_gpus out, or give that number")
+        raise Error(
+            f"init: num_gpus={num_gpus}, and {ranks} ranks were started; "
+            "leave num_gpus out, or give that number"
+        )
     _start_again(num_gpus)
 
 
@@ -48,7 +54,10 @@ def _start_again(ranks: int) -> None:
     if mpirun is None:
         raise Error(f"init: num_gpus={ranks}: mpirun, which starts the ranks, is not there; install OpenMPI")
     if not sys.argv or not os.path.isfile(sys.argv[0]):
-        raise Error(f"init: num_gpus={ranks}: only a script can be started again; start this program with mpirun -n {ranks}")
+        raise Error(
+            f"init: num_gpus={ranks}: only a script can be started again; "
+            f"start this program with mpirun -n {ranks}"
+        )
     environment = dict(os.environ, **{_STARTED: str(ranks)})
     if os.geteuid() == 0:
         environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -70,7 +79,10 @@ def find_model(optimizer: torch.optim.Optimizer | None) -> tuple[nn.Module, torc
     inner = {child for m in having for child in m.modules() if child is not m}
     outermost = [m for m in having if m not in inner]
     if len(outermost) != 1:
-        raise Error(f"init: there are {len(outermost)} modules with the optimizer's parameters; call zeepo.init(model, optimizer)")
+        raise Error(
+            f"init: there are {len(outermost)} modules with the optimizer's parameters; "
+            "call zeepo.init(model, optimizer)"
+        )
     return outermost[0], optimizer
 
 
@@ -93,8 +105,18 @@ def share_start(job: Job, model: nn.Module) -> None:
     torch.set_rng_state(share(torch.get_rng_state()))
 
 
+def _part_of(batches: Iterable[Any], rank: int, ranks: int) -> Iterator[Any]:
+    """The batches rank, rank + ranks, ...; a last round that not all ranks would have is left out."""
+    own = None
+    for number, batch in enumerate(batches):
+        if number % ranks == rank:
+            own = batch
+        if number % ranks == ranks - 1:
+            yield own
+
+
 class _Part:
-    """The batches rank, rank + ranks, ... of a sampler's; a last round that not all ranks would have is left out."""
+    """A sampler of batches that has this rank's: the others' are not even read."""
 
     def __init__(self, batches: Any, rank: int, ranks: int) -> None:
         self._batches, self._rank, self._ranks = batches, rank, ranks
@@ -103,22 +125,28 @@ class _Part:
         return len(self._batches) // self._ranks
 
     def __iter__(self) -> Iterator[Any]:
-        held = None
-        for number, batch in enumerate(self._batches):
-            if number % self._ranks == self._rank:
-                held = batch
-            if number % self._ranks == self._ranks - 1:
-                yield held
+        return _part_of(self._batches, self._rank, self._ranks)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
+
+class _PartLoader(torch.utils.data.DataLoader):
+    """A loader without a sampler, whose batches come from an iterator."""
+
+    _zeepo_part: tuple[int, int]
+
+    def __iter__(self) -> Any:
+        return _part_of(super().__iter__(), *self._zeepo_part)
+
+    def __len__(self) -> int:
+        return super().__len__() // self._zeepo_part[1]
 
 
 def shard_loaders(rank: int, ranks: int) -> None:
-    """Every DataLoader with batches of its own yields this rank's."""
+    """Every DataLoader yields this rank's batches from now on."""
     for loader in _living(torch.utils.data.DataLoader):
-        batches = getattr(loader, "batch_sampler", None)
-        if batches is not None and not isinstance(batches, _Part):
-            object.__setattr__(loader, "batch_sampler", _Part(batches, rank, ranks))
-
-
+        if isinstance(loader.batch_sampler, _Part) or isinstance(loader, _PartLoader):
+            continue
+        if loader.batch_sampler is not None:
+            object.__setattr__(loader, "batch_sampler", _Part(loader.batch_sampler, rank, ranks))
+        else:
+            object.__setattr__(loader, "_zeepo_part", (rank, ranks))
+            loader.__class__ = type("PartLoader", (_PartLoader, type(loader)), {})

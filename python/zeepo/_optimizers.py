@@ -21,13 +21,17 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
     kind = _KNOWN.get(type(optimizer))
     if kind is None:
         raise Error(
-            f"init: {type(optimizer).__module__}.{type(optimizer).__qualname__} is an optimizer that zeepo does not know; "
+            f"init: {type(optimizer).__module__}.{type(optimizer).__qualname__} is an optimizer that "
+            "zeepo does not know; "
             "use torch.optim.SGD, Adam or AdamW"
         )
     for group in optimizer.param_groups:
         for flag in _UNKNOWN_FLAGS:
             if group.get(flag):
-                raise Error(f"init: {type(optimizer).__name__}({flag}={group[flag]}): zeepo steps without; leave it out")
+                raise Error(
+                    f"init: {type(optimizer).__name__}({flag}={group[flag]}): zeepo steps without; "
+                    "leave it out"
+                )
     if kind == "adam" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
         kind = "adamw"
     return kind

@@ -98,7 +98,8 @@ def load_weights(model: nn.Module, directory: str | Path) -> None:
     _tie(places, given)
     missing = [name for name, (module, own) in places.items() if _is_meta(module, own)]
     if missing:
-        raise Error(f"load_weights: {folder}: has no {missing[0]}" + (f", nor {len(missing) - 1} others" if len(missing) > 1 else ""))
+        more = f", nor {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise Error(f"load_weights: {folder}: has no {missing[0]}{more}")
 
 
 def _own(module: nn.Module, name: str) -> torch.Tensor | None:

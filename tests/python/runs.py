@@ -22,7 +22,10 @@ def trained(parameters: Any) -> list[nn.Parameter]:
     return [p for p in parameters if p.requires_grad]
 
 
-def train_plain(kind: type[nn.Module], optimizer: str = "adamw", steps: int = 5, clip: float = 0) -> tuple[list[float], nn.Module]:
+Trained = tuple[list[float], nn.Module]
+
+
+def train_plain(kind: type[nn.Module], optimizer: str = "adamw", steps: int = 5, clip: float = 0) -> Trained:
     """Losses of each step, and the module after them."""
     model = make(kind)
     opt = OPTIMIZERS[optimizer](trained(model.parameters()))
@@ -38,7 +41,13 @@ def train_plain(kind: type[nn.Module], optimizer: str = "adamw", steps: int = 5,
     return losses, model
 
 
-def train(kind: type[nn.Module], optimizer: str = "adamw", steps: int = 5, model: nn.Module | None = None, **options: Any) -> tuple[list[float], nn.Module]:
+def train(
+    kind: type[nn.Module],
+    optimizer: str = "adamw",
+    steps: int = 5,
+    model: nn.Module | None = None,
+    **options: Any,
+) -> Trained:
     model = model or make(kind)
     opt = OPTIMIZERS[optimizer](trained(model.parameters()))
     zeepo.init(model, opt, **options)

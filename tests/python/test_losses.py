@@ -41,7 +41,8 @@ def test_parameter_groups_have_rates_and_decay_of_their_own_and_follow_scheduler
         model = make(Plain)
         matrices = [p for p in model.parameters() if p.dim() >= 2]
         others = [p for p in model.parameters() if p.dim() < 2]
-        opt = torch.optim.AdamW([dict(params=matrices, weight_decay=0.3, lr=1e-2), dict(params=others, weight_decay=0)], lr=3e-3)
+        groups = [dict(params=matrices, weight_decay=0.3, lr=1e-2), dict(params=others, weight_decay=0)]
+        opt = torch.optim.AdamW(groups, lr=3e-3)
         schedule = torch.optim.lr_scheduler.StepLR(opt, 3, 0.5)
         if with_zeepo:
             zeepo.init(model, opt, offload_optimizer="host")

@@ -190,6 +190,9 @@ def test_what_cannot_be_says_so_at_once():
         "the module has not": lambda: zeepo.init(model, adamw(make(Tied))),
         "one dtype": lambda: zeepo.init(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())),
         "float64": lambda: zeepo.init(nn.Linear(2, 2).double()),
+        "convert the module before": lambda: zeepo.init(model, adamw(model), dtype="bf16"),
+        "not a torch.nn.Module": lambda: zeepo.init([model], adamw(model)),
+        "activations are PyTorch's": lambda: zeepo.init(model, adamw(model), offload_activations="host"),
         "must be at least 1": lambda: zeepo.init(model, adamw(model), num_gpus=0),
         "optimizers in this program": lambda: zeepo.init(),
     }
@@ -212,6 +215,23 @@ def test_a_parameter_changed_behind_zeepos_back_is_an_error():
         with pytest.raises(zeepo.Error, match="outward.weight"):
             opt.step()
         zeepo.close()
+
+
+def test_what_is_unfrozen_or_added_later_is_an_error():
+    model = make(Plain)
+    model.inward.requires_grad_(False)
+    opt = adamw(model)
+    zeepo.init(model, opt)
+    step(model, opt)
+    model.inward.requires_grad_(True)
+    loss_of(model, *batch(Plain, 1)).backward()
+    with pytest.raises(zeepo.Error, match="inward.weight was frozen at zeepo.init"):
+        opt.step()
+    opt.zero_grad()
+    opt.add_param_group(dict(params=[nn.Parameter(torch.ones(3))]))
+    with pytest.raises(zeepo.Error, match="other parameters than at zeepo.init"):
+        opt.step()
+    zeepo.close()
 
 
 def test_after_an_exception_in_the_loop_training_goes_on():

@@ -39,7 +39,7 @@ TEST(SlotMemory, RangesThatAreThereTogetherShareNothing) {
 }
 
 TEST(SlotMemory, ARangeGetsTheSlotBackThatItHad) {
-  SlotMemory memory({kBytes, kBytes}, AbsentMemory::protected_);
+  SlotMemory memory({kBytes, kBytes}, AbsentMemory::guarded);
   memory.bring(0);
   memory.bring(1);
   write(memory, 1, 5);
@@ -51,7 +51,7 @@ TEST(SlotMemory, ARangeGetsTheSlotBackThatItHad) {
 }
 
 TEST(SlotMemoryDeathTest, ProtectedMemoryThatIsAbsentEndsWhoReadsIt) {
-  SlotMemory memory({kBytes}, AbsentMemory::protected_);
+  SlotMemory memory({kBytes}, AbsentMemory::guarded);
   memory.bring(0);
   write(memory, 0, 1);
   memory.give_back(0);

@@ -109,7 +109,7 @@ TEST(TorchEngine, StepsEachGroupByItsRuleAtEveryStageAndPlacement) {
     for (int stage = 0; stage < 4; ++stage)
       for (const Placement& placement : placements())
         on_ranks(ranks, [&](Runtime& runtime) {
-          TorchEngine engine(runtime, four_units(), sgd(stage, placement), AbsentMemory::protected_);
+          TorchEngine engine(runtime, four_units(), sgd(stage, placement), AbsentMemory::guarded);
           load_ones(engine);
           const std::byte* const address = engine.address({2, 1});
           for (int step = 0; step < 3; ++step) {
@@ -166,7 +166,7 @@ TEST(TorchEngine, AStepWithoutGradientsChangesNothing) {
 
 TEST(TorchEngine, KeepsNoMoreUnitsThanItPrefetches) {
   on_ranks(1, [](Runtime& runtime) {
-    TorchEngine engine(runtime, four_units(), sgd(0, placements()[3]), AbsentMemory::protected_);
+    TorchEngine engine(runtime, four_units(), sgd(0, placements()[3]), AbsentMemory::guarded);
     load_ones(engine);
     for (int step = 0; step < 3; ++step) {
       run_pass(engine);

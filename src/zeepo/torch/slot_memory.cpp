@@ -60,7 +60,7 @@ void SlotMemory::bring(std::size_t number) {
     void* const at = mmap(range.begin, range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
                           file_, static_cast<off_t>(slot * slot_bytes_));
     if (at == MAP_FAILED) throw Error("parameters: memory cannot be mapped: {}", std::strerror(errno));
-  } else if (absent_ == AbsentMemory::protected_ && mprotect(range.begin, range.bytes, PROT_READ | PROT_WRITE) != 0) {
+  } else if (absent_ == AbsentMemory::guarded && mprotect(range.begin, range.bytes, PROT_READ | PROT_WRITE) != 0) {
     throw Error("parameters: memory cannot be opened: {}", std::strerror(errno));
   }
   range.slot = range.mapped = slot;
@@ -72,7 +72,7 @@ void SlotMemory::give_back(std::size_t number) noexcept {
   if (range.slot == kNone) return;
   slots_[range.slot].range = kNone;
   range.slot = kNone;
-  if (absent_ == AbsentMemory::protected_) mprotect(range.begin, range.bytes, PROT_NONE);
+  if (absent_ == AbsentMemory::guarded) mprotect(range.begin, range.bytes, PROT_NONE);
 }
 
 }  // namespace zeepo

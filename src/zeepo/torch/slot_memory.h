@@ -11,7 +11,7 @@ namespace zeepo {
 
 // What lies behind a range without a slot: what was there last, which costs nothing; or nothing, so that a read or a
 // write there ends the process instead of giving a wrong number.
-enum class AbsentMemory { stale, protected_ };
+enum class AbsentMemory { stale, guarded };
 
 class SlotMemory {
  public:

@@ -38,6 +38,7 @@ TorchEngine::TorchEngine(Runtime& runtime, UnitPlan units, const EngineOptions& 
                                           runtime.session().memory());
   for (const Unit& unit : units.units) has_gradient_.emplace_back(unit.parameters.size());
   engine_ = std::make_unique<Engine>(std::move(units), runtime.session().communicator(), options, memory_.get());
+  find_addresses();
   if (options.use == Use::train) {
     no_loss_ = Tensor({1}, DType::f32, Kind::working);
     launch([&](auto& s) { fill(s, no_loss_.view(), 0); });
@@ -55,10 +56,16 @@ void TorchEngine::end() noexcept {
   no_loss_ = {};
 }
 
-std::byte* TorchEngine::address(const ParameterId& id) {
-  if (always_there(id.unit)) return static_cast<std::byte*>(get().parameter(id).view().data);
-  const UnitParameter& parameter = get().units().units[id.unit].parameters[id.index];
-  return memory_->address(id.unit) + static_cast<std::size_t>(parameter.offset) * size_of(get().plan().options.dtype);
+void TorchEngine::find_addresses() {
+  const UnitPlan& plan = get().units();
+  for (std::size_t u = 0; u < plan.units.size(); ++u) {
+    auto& of_unit = addresses_.emplace_back();
+    for (std::size_t i = 0; i < plan.units[u].parameters.size(); ++i) {
+      const auto offset = static_cast<std::size_t>(plan.units[u].parameters[i].offset);
+      of_unit.push_back(always_there(u) ? static_cast<std::byte*>(get().parameter({u, i}).view().data)
+                                        : memory_->address(u) + offset * size_of(get().plan().options.dtype));
+    }
+  }
 }
 
 void TorchEngine::begin_call(Recorded recorded) {

@@ -27,7 +27,7 @@ class TorchEngine final : public Attachment {
 
   Engine& get();  // throws Error once the runtime is closed
   // Where the parameter is for as long as the engine is there, fetched or not.
-  std::byte* address(const ParameterId& id);
+  std::byte* address(const ParameterId& id) const { return addresses_[id.unit][id.index]; }
   bool always_there(std::size_t unit) { return get().plan().units[unit].params_whole; }
   std::size_t slots() const { return memory_->slots(); }
 
@@ -53,6 +53,7 @@ class TorchEngine final : public Attachment {
  private:
   Engine& engine() override { return *engine_; }
   void end() noexcept override;
+  void find_addresses();
   void open_training();
   void await_all_gradients();
   void begin_backward();
@@ -67,7 +68,8 @@ class TorchEngine final : public Attachment {
   std::vector<std::int64_t> missing_;  // gradients of each unit in this micro-step
   std::vector<bool> sent_;             // units, in this micro-step
   std::vector<std::vector<bool>> has_gradient_;
-  float factor_ = 1;  // of each gradient: the ranks' are averaged
+  std::vector<std::vector<std::byte*>> addresses_;  // of each unit's parameters
+  float factor_ = 1;                                // of each gradient: the ranks' are averaged
   Tensor no_loss_;
   std::unique_ptr<FixedMemory> memory_;
   std::unique_ptr<Engine> engine_;

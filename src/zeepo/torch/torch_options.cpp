@@ -22,7 +22,7 @@ constexpr std::array kTaken = {std::string_view("--stage"),         std::string_
                                std::string_view("--gather-dtype"),  std::string_view("--node-copy"),
                                std::string_view("--reduce-dtype"),  std::string_view("--reduce-feedback"),
                                std::string_view("--node-size"),     std::string_view("--cache-policy"),
-                               std::string_view("--device")};
+                               std::string_view("--device"),        std::string_view("--offload-activations")};
 
 std::string python_name(std::string name) {
   name.erase(0, 2);
