@@ -89,7 +89,7 @@ struct UnitBytes {
       units.push_back(shard * ranks * width_of(dtype));
     }
     const NormLayout norm = norm_layout(plan_states(plan, {.dtype = dtype, .stage = 3}, {0, ranks, ranks == 1}));
-    const auto numbers = ranks * norm.rank_nodes + norm.blocks + static_cast<std::int64_t>(norm.table.size());
+    const auto numbers = ranks * norm.rank_nodes + norm.blocks + norm.table_elements;
     norm_partials = numbers * width_of(DType::f32);
     for (const auto& visit : plan.visits) {
       std::int64_t bytes = 0;
