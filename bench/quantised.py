@@ -100,7 +100,7 @@ def main():
     chunks = [ids[i:i + given.chunk_tokens] for i in range(0, len(ids) - 1, given.chunk_tokens)]
     quality(given.program, given.model, chunks)
     model_bytes = sum(f.stat().st_size for f in pathlib.Path(given.model).glob("*.safetensors"))
-    speculation(given.program, given.model, "// The ", 20 * model_bytes)
+    speculation(given.program, given.model, "void Engine::", 20 * model_bytes)
 
 
 if __name__ == "__main__":

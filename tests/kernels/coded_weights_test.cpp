@@ -94,7 +94,7 @@ TEST(CodedWeights, ZerosStayAndWhatIsNotFiniteSpoilsItsBlockAlone) {
         else if (i < kCodedRow + block)
           EXPECT_TRUE(std::isnan(back[i]));
         else
-          EXPECT_EQ(back[i], 1);
+          EXPECT_NEAR(back[i], 1, 0.005);  // scales are bf16
       }
     }
 }
