@@ -129,7 +129,7 @@ class _Part:
 
 
 class _PartLoader(torch.utils.data.DataLoader):
-    """A loader without a sampler, whose batches come from an iterator."""
+    """A loader whose batches come from an iterator, and can only be passed over."""
 
     _zeepo_part: tuple[int, int]
 
@@ -145,7 +145,8 @@ def shard_loaders(rank: int, ranks: int) -> None:
     for loader in _living(torch.utils.data.DataLoader):
         if isinstance(loader.batch_sampler, _Part) or isinstance(loader, _PartLoader):
             continue
-        if loader.batch_sampler is not None:
+        iterated = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+        if loader.batch_sampler is not None and not iterated:
             object.__setattr__(loader, "batch_sampler", _Part(loader.batch_sampler, rank, ranks))
         else:
             object.__setattr__(loader, "_zeepo_part", (rank, ranks))
