@@ -210,7 +210,7 @@ TEST(Config, RefusesSizesThatDoNotFit) {
   EXPECT_TRUE(names(fault("gpt2", R"("n_head":5)"), "n_embd: 768: must be a multiple of n_head, 5"));
   EXPECT_TRUE(names(fault("llama", R"("hidden_size":100)"), "hidden_size: 100: must be a multiple"));
   EXPECT_TRUE(names(fault("llama", R"("head_dim":7)"), "head_dim: 7: must be even"));
-  EXPECT_TRUE(names(fault("llama", R"("hidden_size":1048576,"intermediate_size":1048576,"num_hidden_layers":8192)"),
+  EXPECT_TRUE(names(fault("llama", R"("hidden_size":1048576,"head_dim":1048576,"num_hidden_layers":8192)"),
                     "parameters, more than"));
   EXPECT_TRUE(names(fault("llama", R"("num_hidden_layers":8193)"), "num_hidden_layers: 8193", "8192"));
   for (const char* value : {"0", "-1", "1.5", "12.0", "null", "\"12\"", "true", "[12]", "9223372036854775807",

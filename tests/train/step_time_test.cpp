@@ -26,6 +26,7 @@ class StepTimes : public ::testing::Test {
     options.seq_len = 32;
     options.placement = placement;
     options.stage = stage;
+    options.prefetch_bytes = 4 << 20;  // a layer, and not the model
     if (placement.in_files()) options.nvme_paths = {"DIR"};
     return make_setup(options, {.rank = 0, .ranks = ranks, .ranks_on_node = 1});
   }
@@ -53,7 +54,9 @@ TEST_F(StepTimes, ASlowLinkBoundsAStepByItsBytes) {
   rates.to_device = rates.to_host = 1e6;
   const StepTime time = predict_step(setup({.params = {.host = 1}, .optimizer = {.host = 1}}), rates);
   EXPECT_EQ(time.bound(), Resource::to_device);
-  EXPECT_NEAR(time.seconds, busy(time, Resource::to_device), 0.1 * time.seconds);
+  // Gradients go down when the last parameters have come up.
+  EXPECT_GE(time.seconds, busy(time, Resource::to_device));
+  EXPECT_LE(time.seconds, 1.05 * (busy(time, Resource::to_device) + busy(time, Resource::to_host)));
   EXPECT_EQ(std::string(name_of(time.bound())), "host link");
 }
 
@@ -72,7 +75,7 @@ TEST_F(StepTimes, RanksWaitForASlowNetwork) {
   EXPECT_EQ(slow.bound(), Resource::ranks);
   EXPECT_GT(slow.seconds, 10 * quick.seconds);
   // Stage 3 sends half as much again as stage 2.
-  EXPECT_NEAR(busy(slow, Resource::ranks) / busy(predict_step(setup({}, 4, 2), rates), Resource::ranks), 1.5, 0.05);
+  EXPECT_NEAR(busy(slow, Resource::ranks) / busy(predict_step(setup({}, 4, 2), rates), Resource::ranks), 1.5, 0.1);
 }
 
 TEST_F(StepTimes, MoreMicroStepsTakeProportionallyLonger) {

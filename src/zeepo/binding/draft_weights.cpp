@@ -1,5 +1,7 @@
 #include "zeepo/binding/draft_weights.h"
 
+#include "zeepo/zero/session.h"
+
 namespace zeepo {
 
 DraftWeights::DraftWeights(const Engine& exact, CodedType type, Place place) : unit_of_(exact.units().units.size()) {
@@ -21,7 +23,7 @@ DraftWeights::DraftWeights(const Engine& exact, CodedType type, Place place) : u
   options.stored_as = type;
   options.placement.params = Shares::all_in(place);
   options.placement.cache = CachePolicy::fixed;
-  engine_ = std::make_unique<Engine>(std::move(copied), alone_, options);
+  engine_ = std::make_unique<Engine>(std::move(copied), alone(), options);
 }
 
 void DraftWeights::load(const WeightSource& source, const CodedSource& codes) {

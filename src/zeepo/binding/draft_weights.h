@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "zeepo/comm/self/self_communicator.h"
 #include "zeepo/zero/engine.h"
 
 namespace zeepo {
@@ -34,7 +33,6 @@ class DraftWeights {
   Tensor parameter(const ParameterId& id) const;
 
  private:
-  SelfCommunicator alone_;
   std::vector<std::optional<std::size_t>> unit_of_;  // of each unit of the exact weights: that of the copy
   std::unique_ptr<Engine> engine_;                   // of the copied units alone, with the same visits
 };

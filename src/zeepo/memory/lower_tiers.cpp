@@ -154,11 +154,11 @@ Completion LowerTiers::copy(TransferLane& lane, const void* from, void* to, std:
 Completion LowerTiers::to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes,
                                  const About& about, std::vector<Completion> after) {
   if (bytes == 0) return {};
+  if (dry_ && in_files(from)) return simulated_move(SimulatedLane::up, bytes, after);
+  if (dry_) return simulated_copy(SimulatedLane::up, bytes, after);
   carried_.to_device += static_cast<std::int64_t>(bytes);
-  if (dry_ && !in_files(from)) return simulated_copy(SimulatedLane::up, bytes, after);
   if (!in_files(from)) return copy(up_, from.data() + offset, device, bytes, about, now(), std::move(after));
   carried_.read += page_bytes(bytes);
-  if (dry_) return simulated_move(SimulatedLane::up, bytes, after);
   return up_.run([=, this, at = from.offset() + offset, start = now(), after = std::move(after)]() mutable {
     wait_all(after);
     up_.start_after(start);
@@ -169,11 +169,11 @@ Completion LowerTiers::to_device(const Block& from, std::size_t offset, void* de
 Completion LowerTiers::from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes,
                                    const About& about) {
   if (bytes == 0) return {};
+  if (dry_ && in_files(to)) return simulated_move(SimulatedLane::down, bytes, {});
+  if (dry_) return simulated_copy(SimulatedLane::down, bytes, {});
   carried_.to_host += static_cast<std::int64_t>(bytes);
-  if (dry_ && !in_files(to)) return simulated_copy(SimulatedLane::down, bytes, {});
   if (!in_files(to)) return copy(down_, device, to.data() + offset, bytes, about, now(), {});
   carried_.written += page_bytes(bytes);
-  if (dry_) return simulated_move(SimulatedLane::down, bytes, {});
   return down_.run([=, this, at = to.offset() + offset, start = now()] {
     down_.start_after(start);
     down_.write(static_cast<const std::byte*>(device), files_->file(), at, bytes, about);
@@ -181,22 +181,22 @@ Completion LowerTiers::from_device(const void* device, const Block& to, std::siz
 }
 
 Completion LowerTiers::upload(const std::byte* host, void* device, std::size_t bytes, const About& about) {
-  carried_.to_device += static_cast<std::int64_t>(bytes);
   if (dry_) return simulated_copy(SimulatedLane::up, bytes, {});
+  carried_.to_device += static_cast<std::int64_t>(bytes);
   return copy(up_, host, device, bytes, about, now(), {});
 }
 
 Completion LowerTiers::upload_out_of_band(const std::byte* host, void* device, std::size_t bytes, const About& about,
                                           std::vector<Completion> after) {
-  carried_.to_device += static_cast<std::int64_t>(bytes);
   if (dry_) return simulated_copy(SimulatedLane::up_out_of_band, bytes, after);
+  carried_.to_device += static_cast<std::int64_t>(bytes);
   return copy(up_out_of_band_, host, device, bytes, about, now(), std::move(after));
 }
 
 Completion LowerTiers::download_out_of_band(const void* device, std::byte* host, std::size_t bytes, const About& about,
                                             std::vector<Completion> after) {
-  carried_.to_host += static_cast<std::int64_t>(bytes);
   if (dry_) return simulated_copy(SimulatedLane::down_out_of_band, bytes, after);
+  carried_.to_host += static_cast<std::int64_t>(bytes);
   return copy(down_out_of_band_, device, host, bytes, about, now(), std::move(after));
 }
 
@@ -209,8 +209,8 @@ Completion LowerTiers::download_snapshot(const void* device, std::byte* host, st
 Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,
                             const About& about, std::vector<Completion> after) {
   if (bytes == 0) return {};
-  carried_.read += page_bytes(bytes);
   if (dry_) return simulated_file(SimulatedLane::reader, bytes, after);
+  carried_.read += page_bytes(bytes);
   return reader_.run([=, this, at = from.offset() + offset, after = std::move(after)]() mutable {
     wait_all(after);
     const Span span(timeline_, TimelineRow::reads, "read", about);
@@ -221,8 +221,8 @@ Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* ho
 Completion LowerTiers::write(const std::byte* host, const Block& to, std::size_t offset, std::size_t bytes,
                              const About& about) {
   if (bytes == 0) return {};
-  carried_.written += page_bytes(bytes);
   if (dry_) return simulated_file(SimulatedLane::writer, bytes, {});
+  carried_.written += page_bytes(bytes);
   return writer_.run([=, this, at = to.offset() + offset] {
     const Span span(timeline_, TimelineRow::writes, "write", about);
     files_->file().write(static_cast<std::int64_t>(at), {host, SwapTier::whole_pages(bytes)}).wait();

@@ -16,7 +16,7 @@ RunSetup as_rank(RunSetup setup, int rank) {
   return setup;
 }
 
-// What all ranks must decide alike is decided by this plan: rank 0 also writes what all ranks keep, and needs the most.
+// What all ranks must decide alike is decided by this plan: rank 0 has the largest shares, the last ones may be padding.
 MemoryPlan plan_of_first(const RunSetup& setup) { return plan_memory(as_rank(setup, 0)); }
 
 // With buffers for the host's part of the step, while it is measured and afterwards.
