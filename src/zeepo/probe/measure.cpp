@@ -25,6 +25,7 @@
 #include "zeepo/train/step_probe.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/session.h"
+#include "zeepo/zero/state_layout.h"
 
 namespace zeepo {
 namespace {
