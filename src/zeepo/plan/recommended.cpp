@@ -141,7 +141,7 @@ Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMac
   const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
   const double enough = best.time->seconds / kFasterBy;
   for (const ExactPlan& plan : plans) {
-    if (!plan.fits() || !plan.time || plan.time->seconds > std::min(enough, best.time->seconds)) continue;
+    if (!plan.fits() || !plan.time || plan.time->seconds >= std::min(enough, best.time->seconds)) continue;
     TrainOptions options = setup.options;
     options.stage = plan.stage;
     Recommended faster = planned(setup.with(std::move(options)).with(plan.arrangement), rooms, machine);
