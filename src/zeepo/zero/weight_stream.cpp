@@ -129,7 +129,9 @@ void WeightStream::expand(std::size_t u) {
     const auto* rows = stored.as<const std::byte>();
     launch([&](auto& s) { expand_weights(s, states.form.type(), rows, values); });
     for (const auto& [extent, offset] : states.form.exact_parts(rank)) {
-      const ConstView exact{rows + offset, plan_.options.dtype, {extent.elements()}};
+      const auto begin = bytes * rank + static_cast<std::int64_t>(offset);
+      const auto count = extent.elements() * static_cast<std::int64_t>(size_of(plan_.options.dtype));
+      const ConstView exact{unit.coded.part(begin, {count}).view().data, plan_.options.dtype, {extent.elements()}};
       const View to = unit.flat.part(extent.begin, {extent.elements()}).view();
       launch([&](auto& s) { copy(s, exact, to); });
     }
