@@ -9,6 +9,8 @@ endif()
 
 set(host_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${host_warnings};-Wpedantic>")
+# Nothing outside of zeepo replaces its functions: calls within a file stay inlined, as in code for programs alone.
+add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-semantic-interposition>")
 # Every product and sum rounds as written; only a fused multiply-add that the code asks for may fuse.
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off;-fno-math-errno>")
 # The same for code of a GPU. nvcc's own glue is not pedantic; 554: a conversion that `requires` rules out is never
@@ -28,6 +30,10 @@ if(ZEEPO_SANITIZE)
   add_compile_options(
     "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ZEEPO_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
   add_link_options(-fsanitize=${ZEEPO_SANITIZE})
+  # Several sources at a time: what the compiler makes of the libraries' templates is made once for all of them.
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>")  # each of them is a main file
   # What is freed is kept for a while, to find who still uses it: little of it, since tests compare memory with budgets.
   set(ZEEPO_TEST_ENVIRONMENT
       "ASAN_OPTIONS=quarantine_size_mb=32"

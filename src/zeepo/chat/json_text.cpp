@@ -121,7 +121,7 @@ std::string spell_json_float(double number) {
 }
 
 // Keys that are no text become text, as Python makes it.
-std::string spell_key(const Value& key) {
+std::string json_key(const Value& key) {
   if (const std::string* text = key.text()) return *text;
   if (key.is_none()) return "null";
   if (const bool* truth = key.get<bool>()) return *truth ? "true" : "false";
@@ -152,9 +152,9 @@ void append_object(const Dict& dict, const JsonStyle& style, TextBuilder& out, i
   std::vector<const Dict::Entry*> entries;
   for (const Dict::Entry& entry : dict.entries()) entries.push_back(&entry);
   if (style.sort_keys)
-    std::ranges::stable_sort(entries, {}, [](const Dict::Entry* entry) { return spell_key(entry->first); });
+    std::ranges::stable_sort(entries, {}, [](const Dict::Entry* entry) { return json_key(entry->first); });
   append_between("{}", entries.size(), style, out, level, [&](std::size_t i) {
-    append_text(spell_key(entries[i]->first), style, out);
+    append_text(json_key(entries[i]->first), style, out);
     out.append(style.after_key);
     append_json(entries[i]->second, style, out, level + 1);
   });

@@ -10,7 +10,7 @@
 namespace zeepo::jinja {
 namespace {
 
-constexpr int kDeepest = 60;  // blocks inside of one another
+constexpr int kDeepestBlock = 60;  // blocks inside of one another
 
 class Parser {
  public:
@@ -62,8 +62,8 @@ class Parser {
 
   // A block's body, after the expressions of its tag; what ends it is taken.
   Body block(Ends ends) {
-    if (++depth_ > kDeepest)
-      tokens_.fail(tokens_.current().line, fmt::format("blocks nested deeper than {}", kDeepest));
+    if (++depth_ > kDeepestBlock)
+      tokens_.fail(tokens_.current().line, fmt::format("blocks nested deeper than {}", kDeepestBlock));
     tokens_.skip_sign(":");
     tokens_.expect(Token::Kind::block_end, "'%}'");
     Body made = body(ends);

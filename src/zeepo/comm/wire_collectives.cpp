@@ -10,7 +10,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kBlocksAtOnce = 256;  // a task of the pool
+constexpr std::int64_t kBlocksATask = 256;  // of the pool
 
 // Messages of one size, one after another.
 class Messages {
@@ -188,7 +188,7 @@ class Reduction {
 
   template <class F>
   void for_blocks(F&& f) {
-    stream_.pool().for_range((elements_ + kWireBlock - 1) / kWireBlock, kBlocksAtOnce,
+    stream_.pool().for_range((elements_ + kWireBlock - 1) / kWireBlock, kBlocksATask,
                              [&](std::int64_t begin, std::int64_t end) {
                                for (std::int64_t block = begin; block < end; ++block) f(block);
                              });

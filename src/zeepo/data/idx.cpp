@@ -12,7 +12,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kLargestFile = std::int64_t{4} << 30;
+constexpr std::int64_t kLargestIdx = std::int64_t{4} << 30;
 constexpr std::int64_t kLargestArray = std::int64_t{4} << 30;
 constexpr unsigned kUnsignedByte = 0x08;
 
@@ -111,7 +111,7 @@ std::vector<std::int64_t> read_extents(Source& source, const std::string& name) 
 }
 
 IdxArray read_idx(const std::filesystem::path& path, std::size_t rank, const char* kind) {
-  const std::string bytes = read_text(path, kLargestFile);
+  const std::string bytes = read_text(path, kLargestIdx);
   IdxArray array = parse_idx(std::as_bytes(std::span(bytes)), path.string());
   if (array.extents.size() != rank)
     throw Error("{}: has {} dimensions, {} have {}", path.string(), array.extents.size(), kind, rank);

@@ -10,11 +10,11 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kLargestFile = std::int64_t{64} << 20;
+constexpr std::int64_t kLargestJson = std::int64_t{64} << 20;
 
 std::optional<nlohmann::json> read_json(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return std::nullopt;
-  return parse_json(read_text(path, kLargestFile), path.string());
+  return parse_json(read_text(path, kLargestJson), path.string());
 }
 
 std::optional<std::int32_t> eos_token_id(const JsonValue& config) {

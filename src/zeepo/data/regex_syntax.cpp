@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/data/utf8.h"
 
 namespace zeepo {
 namespace {
@@ -27,7 +28,6 @@ constexpr std::array<std::string_view, 37> kCategories = {
     "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",  "Mc", "Me", "Mn", "N",  "Nd", "Nl",
     "No", "P",  "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
 
-bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 bool is_ascii_alnum(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }

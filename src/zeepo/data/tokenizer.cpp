@@ -13,7 +13,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kLargestFile = std::int64_t{512} << 20;
+constexpr std::int64_t kLargestTokenizer = std::int64_t{512} << 20;
 
 bool parse_decoder(const JsonValue& json) {
   if (json.type() == "ByteLevel") return true;
@@ -58,7 +58,7 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Tokenizer Tokenizer::load(const std::filesystem::path& tokenizer_json) {
-  return parse(read_text(tokenizer_json, kLargestFile), tokenizer_json.string());
+  return parse(read_text(tokenizer_json, kLargestTokenizer), tokenizer_json.string());
 }
 
 Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {

@@ -10,6 +10,8 @@ namespace zeepo {
 // The offset of the first byte that is not part of valid UTF-8, or text.size().
 std::size_t valid_utf8_prefix(std::string_view text);
 
+inline bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
+
 // The first place from `at` on whose byte is not ASCII, or text.size().
 std::size_t skip_ascii(std::string_view text, std::size_t at);
 

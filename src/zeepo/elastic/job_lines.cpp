@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 3> kEnds{"has been silent for", "MPI_ABOR
                                                 "has lost communication with a remote daemon"};
 constexpr std::string_view kSpeaker = "zeepo: rank ";
 constexpr std::string_view kTaken = "another run writes its checkpoints there";
-constexpr std::size_t kLongest = 1 << 16;  // of a line; the rest of a longer one is left out
+constexpr std::size_t kLongestLine = 1 << 16;  // of a line; the rest of a longer one is left out
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void JobLines::add(std::string_view text) {
   if (!text.empty()) any_ = true;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    line_.append(text.substr(0, std::min(end, kLongest - std::min(kLongest, line_.size()))));
+    line_.append(text.substr(0, std::min(end, kLongestLine - std::min(kLongestLine, line_.size()))));
     if (end == text.size()) return;
     look_at(line_);
     line_.clear();

@@ -15,7 +15,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::size_t kBytesAtOnce = std::size_t{1} << 22;
+constexpr std::size_t kHashedAtOnce = std::size_t{1} << 22;
 
 std::string text_of(const XXH128_hash_t& hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
@@ -25,7 +25,7 @@ std::string hash_of(const std::filesystem::path& path) {
   XXH3_128bits_reset(state.get());
   std::vector<std::byte> bytes;
   for (std::int64_t at = 0; at < file.bytes(); at += static_cast<std::int64_t>(bytes.size())) {
-    bytes.resize(std::min(kBytesAtOnce, static_cast<std::size_t>(file.bytes() - at)));
+    bytes.resize(std::min(kHashedAtOnce, static_cast<std::size_t>(file.bytes() - at)));
     file.read(at, bytes);
     XXH3_128bits_update(state.get(), bytes.data(), bytes.size());
   }

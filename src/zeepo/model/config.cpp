@@ -13,7 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMaxConfigBytes = std::int64_t{1} << 20;
 constexpr double kMaxParameters = 0x1p57;  // 16 bytes of state for each fit 63 bits
 
 constexpr std::array kArchitectures{Architecture::gpt2, Architecture::llama, Architecture::qwen2, Architecture::qwen3,

@@ -17,6 +17,8 @@
 
 namespace zeepo {
 
+inline constexpr std::int64_t kMaxConfigBytes = std::int64_t{1} << 20;  // a larger config.json is refused
+
 enum class Architecture { gpt2, llama, qwen2, qwen3, mistral };
 
 std::string_view name_of(Architecture architecture);        // model_type: "gpt2"

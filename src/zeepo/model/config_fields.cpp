@@ -7,12 +7,10 @@
 
 namespace zeepo {
 
-using Json = nlohmann::json;
-
-ConfigFields::ConfigFields(const Json& object, const std::string& what, std::string prefix)
+ConfigFields::ConfigFields(const nlohmann::json& object, const std::string& what, std::string prefix)
     : object_(object), what_(what), prefix_(std::move(prefix)) {}
 
-const Json* ConfigFields::find(const char* key) const {
+const nlohmann::json* ConfigFields::find(const char* key) const {
   const auto found = object_.find(key);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
@@ -22,7 +20,7 @@ void ConfigFields::refuse(const char* key, const std::string& why) const {
 }
 
 std::optional<std::int64_t> ConfigFields::optional_size(const char* key, std::int64_t limit) const {
-  const Json* value = find(key);
+  const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_unsigned() || value->get<std::uint64_t>() < 1 ||
       value->get<std::uint64_t>() > static_cast<std::uint64_t>(limit))
@@ -37,7 +35,7 @@ std::int64_t ConfigFields::size(const char* key, std::int64_t absent, std::int64
 
 std::int64_t ConfigFields::count(const char* key, std::int64_t absent) const {
   if (!has(key)) return absent;
-  const Json& value = object_.at(key);
+  const nlohmann::json& value = object_.at(key);
   constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max();
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > limit)
     refuse(key, "must be a whole number, 0 or more");
@@ -45,7 +43,7 @@ std::int64_t ConfigFields::count(const char* key, std::int64_t absent) const {
 }
 
 std::optional<double> ConfigFields::optional_number(const char* key) const {
-  const Json* value = find(key);
+  const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number() || !std::isfinite(value->get<double>())) refuse(key, "must be a finite number");
   return value->get<double>();
@@ -58,13 +56,13 @@ double ConfigFields::number(const char* key, double absent) const {
 
 bool ConfigFields::flag(const char* key, bool absent) const {
   if (!has(key)) return absent;
-  const Json& value = object_.at(key);
+  const nlohmann::json& value = object_.at(key);
   if (!value.is_boolean()) refuse(key, "must be true or false");
   return value.get<bool>();
 }
 
 std::optional<std::string> ConfigFields::optional_text(const char* key) const {
-  const Json* value = find(key);
+  const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) refuse(key, "must be a string");
   return value->get<std::string>();

@@ -7,17 +7,17 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/base/size.h"
+#include "zeepo/model/config.h"
 #include "zeepo/model/saved_config.h"
 #include "zeepo/model/staging_directory.h"
+#include "zeepo/model/weight_files.h"
 
 namespace zeepo {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMaxConfigBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kCopyPieceBytes = std::int64_t{1} << 20;
-constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr std::array kTokenizerFiles{
@@ -40,7 +40,7 @@ bool is_shard_file(std::string_view name) {
 }
 
 bool is_weight_file(const std::string& name) {
-  return name == "model.safetensors" || name == kIndex || is_shard_file(name);
+  return name == "model.safetensors" || name == kWeightIndexFile || is_shard_file(name);
 }
 
 bool is_tokenizer_file(const std::string& name) {
@@ -120,8 +120,8 @@ std::vector<std::string> write_files(const fs::path& source, const fs::path& sta
     names.push_back(shard.file_name);
   }
   if (shards.size() > 1) {
-    write_text(staging / kIndex, weight_index_of(shards, options.dtype));
-    names.push_back(kIndex);
+    write_text(staging / kWeightIndexFile, weight_index_of(shards, options.dtype));
+    names.push_back(kWeightIndexFile);
   }
   write_text(staging / kConfig, config);
   names.push_back(kConfig);
@@ -153,7 +153,7 @@ std::int64_t model_directory_bytes(const fs::path& source, const std::vector<Mod
 void check_model_target(const fs::path& target, const std::vector<ModelTensor>& tensors,
                         const ModelDirectoryOptions& options) {
   const StagingDirectory trial(target);
-  std::vector<std::string> names{kConfig, kIndex, kGenerationConfig};
+  std::vector<std::string> names{kConfig, kWeightIndexFile, kGenerationConfig};
   names.insert(names.end(), kTokenizerFiles.begin(), kTokenizerFiles.end());
   for (const WeightShard& shard : cut_into_shards(tensors, options.dtype, options.shard_bytes))
     names.push_back(shard.file_name);

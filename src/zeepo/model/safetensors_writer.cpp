@@ -12,11 +12,11 @@
 namespace zeepo {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 static_assert(std::endian::native == std::endian::little, "safetensors are little endian, and so is the writer here");
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kWrittenAtOnce = std::size_t{1} << 20;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 57;
 
 // The format's order of these dtypes, largest alignment first.
@@ -50,13 +50,13 @@ std::string SafetensorsWriter::header(const std::vector<Tensor>& tensors, const 
   std::uint64_t length = 0;
   std::string header(sizeof length, '\0');
   // Put together by hand: a JSON object would look for every name among all before it.
-  header += metadata.empty() ? "{" : "{\"__metadata__\":" + Json(metadata).dump();
+  header += metadata.empty() ? "{" : "{\"__metadata__\":" + OrderedJson(metadata).dump();
   std::int64_t begin = 0;
   for (const auto& tensor : tensors) {
     const char* dtype = stored_name_of(tensor);
     const auto bytes = elements_of(tensor.name, tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
-    const Json entry{{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, begin + bytes}}};
-    header += fmt::format("{}{}:{}", header.back() == '{' ? "" : ",", Json(tensor.name).dump(), entry.dump());
+    const OrderedJson entry{{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, begin + bytes}}};
+    header += fmt::format("{}{}:{}", header.back() == '{' ? "" : ",", OrderedJson(tensor.name).dump(), entry.dump());
     begin += bytes;
   }
   header += "}";
@@ -98,7 +98,7 @@ void SafetensorsWriter::skip_full() {
 template <class Stored>
 void SafetensorsWriter::write_as(std::span<const float> values) {
   while (!values.empty()) {
-    const auto some = values.first(std::min(values.size(), kPieceBytes / sizeof(Stored)));
+    const auto some = values.first(std::min(values.size(), kWrittenAtOnce / sizeof(Stored)));
     piece_.resize(some.size() * sizeof(Stored));
     for (std::size_t i = 0; i < some.size(); ++i) {
       const Stored stored = from_float<Stored>(some[i]);

@@ -10,7 +10,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
 
 // One key that is an option.
 void take(DeepSpeedBlock& block, const char* key, DeepSpeedConfig& config) {
@@ -167,8 +167,8 @@ void read_zero(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   take_all(*zero, config);
   read_offload(*zero, "offload_param", "--offload-param", config);
   read_offload(*zero, "offload_optimizer", "--offload-optimizer", config);
-  config.prefetch_elements = zero->whole("stage3_prefetch_bucket_size", 0, kMostElements);
-  config.most_live_elements = zero->whole("stage3_max_live_parameters", 0, kMostElements);
+  config.prefetch_elements = zero->whole("stage3_prefetch_bucket_size", 0, kMostCounted);
+  config.most_live_elements = zero->whole("stage3_max_live_parameters", 0, kMostCounted);
   read_compression(*zero, config);
   zero->unused_flags({"overlap_comm", "contiguous_gradients", "reduce_scatter", "allgather_partitions",
                       "load_from_fp32_weights", "elastic_checkpoint", "round_robin_gradients",
@@ -198,7 +198,7 @@ void read_activations(DeepSpeedBlock& top, DeepSpeedConfig& config) {
   const bool to_host = block->flag("cpu_checkpointing") == true;
   const auto partition = block->flag("partition_activations");
   if (partition) block->name_as_unused("partition_activations");
-  const bool counted = block->whole("number_checkpoints", 1, kMostElements).has_value();
+  const bool counted = block->whole("number_checkpoints", 1, kMostCounted).has_value();
   if (to_host) config.values["--offload-activations"] = "host";
   if (to_host || partition == true || counted) config.values["--activation-checkpointing"] = "true";
   block->unused_flags({"contiguous_memory_optimization", "synchronize_checkpoint_boundary", "profile"});
@@ -218,7 +218,7 @@ DeepSpeedConfig parse_deepspeed_config(std::string_view json, const std::string&
   }
   DeepSpeedBlock top(object, config.file, config.unused);
   take_all(top, config);
-  config.train_batch = top.whole("train_batch_size", 1, kMostElements);
+  config.train_batch = top.whole("train_batch_size", 1, kMostCounted);
   read_optimizer(top, config);
   read_scheduler(top, config);
   read_dtype(top, config);
