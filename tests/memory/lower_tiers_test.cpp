@@ -93,7 +93,7 @@ TEST_F(LowerTiersTest, ATransferUpStartsAfterWhatItWasToldToAwait) {
   // Pages that are being written cannot be read: without the order this would throw.
   Completion up = lower.to_device(block, 0, back.data(), back.size(), {"test"}, {down});
   Completion read = lower.read(block, 0, memory.data(), memory.bytes(), {"test"}, {down});
-  Completion out_of_band = lower.upload_out_of_band(memory.data(), again.data(), again.size(), {"test"}, {read});
+  Completion out_of_band = lower.upload_out_of_band({{memory.data(), again.data(), again.size()}}, {"test"}, {read});
   up.wait();
   out_of_band.wait();
   EXPECT_EQ(back, values);
@@ -110,8 +110,9 @@ TEST_F(LowerTiersTest, OutOfBandPassesWhatIsQueued) {
   const Block block = lower.host().allocate(kMiB, Kind::params);
   Bytes held(kMiB), passed(kMiB);
   Completion queued = lower.to_device(block, 0, held.data(), kMiB, {"test"}, {opened});
-  lower.upload_out_of_band(block.data(), passed.data(), kMiB, {"test"}, {}).wait();  // would wait for ever behind it
-  lower.download_out_of_band(passed.data(), block.data(), kMiB, {"test"}, {}).wait();
+  lower.upload_out_of_band({{block.data(), passed.data(), kMiB}}, {"test"}, {})
+      .wait();  // would wait for ever behind it
+  lower.download_out_of_band({{passed.data(), block.data(), kMiB}}, {"test"}, {}).wait();
   open = true;
   queued.wait();
 }

@@ -52,6 +52,26 @@ TEST(StatePlan, AStageSaysWhatIsKeptWhole) {
   EXPECT_EQ(kept(3), std::pair(false, GradientsKept::shard));
 }
 
+// Embedding, blocks, head. Half of the weights are below the device all the same.
+TEST(StatePlan, TheLargestUnitsStayOnTheDeviceFirstInInference) {
+  const UnitPlan units = plain_units({12'000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 12'000});
+  const auto on_host = [&](Use use, double host) {
+    EngineOptions options{.use = use, .dtype = DType::bf16};
+    options.placement.params = {.host = host};
+    std::vector<bool> there;
+    for (const UnitStates& unit : plan_states(units, options, {0, 1, true}).units)
+      there.push_back(unit.params_offloaded());
+    return there;
+  };
+  const std::vector<bool> half = on_host(Use::infer, 0.5);
+  EXPECT_FALSE(half.front());
+  EXPECT_FALSE(half.back());
+  EXPECT_EQ(std::ranges::count(half, true), 8);
+  const std::vector<bool> most = on_host(Use::infer, 0.75);  // room for one of the two
+  EXPECT_EQ(most.front() + most.back(), 1);
+  EXPECT_EQ(std::ranges::count(on_host(Use::infer, 1.0), true), 12);
+}
+
 TEST(StatePlan, DeferredPiecesComeInForwardOrderAndInBackwardOrderInsideABackwardPass) {
   const UnitPlan units = plain_units({3000, 2000, 2500}, true);
   EngineOptions options = tiered(StepSide::host);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "zeepo/device/stream.h"
 
@@ -31,13 +32,24 @@ void wait_for(CpuStream&, const Point& point);
 void wait_for(CudaStream&, const Point& point);
 void wait_for(DryStream&, const Point& point);
 
+// Bytes of host memory and of a device's, from one to the other.
+struct LinkCopy {
+  const void* from;
+  void* to;
+  std::size_t bytes;
+};
+
 class CopyLane {
  public:
   virtual ~CopyLane() = default;
   // Copies that follow start when the point has been reached.
   virtual void start_after(const Point& point) = 0;
-  // Returns when the bytes have been copied.
-  virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
+  // Returns when all have been copied. No other lane's copies come between them for long: they are given at once.
+  virtual void copy(std::span<const LinkCopy> copies) = 0;
+  void copy(const void* from, void* to, std::size_t bytes) {
+    const LinkCopy one{from, to, bytes};
+    copy({&one, 1});
+  }
 };
 std::unique_ptr<CopyLane> make_copy_lane(CpuStream&);
 std::unique_ptr<CopyLane> make_copy_lane(CudaStream&);

@@ -13,6 +13,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
+#include "zeepo/io/direct_access.h"
 
 namespace zeepo {
 namespace {
@@ -40,7 +41,7 @@ UnnamedFile::UnnamedFile(const std::filesystem::path& directory, std::int64_t by
   open(directory);
   try {
     allocate(directory, bytes);
-    try_direct();
+    try_direct(bytes);
   } catch (...) {
     ::close(file_.descriptor);
     throw;
@@ -83,24 +84,16 @@ void UnnamedFile::allocate(const std::filesystem::path& directory, std::int64_t 
               std::strerror(errno));
 }
 
-// Some file systems refuse O_DIRECT, others take it and then want larger blocks than ours: a read tells.
-void UnnamedFile::try_direct() {
+void UnnamedFile::try_direct(std::int64_t bytes) {
   const int flags = ::fcntl(file_.descriptor, F_GETFL);
   if (flags < 0) throw Error("cannot ask for the flags of {}: {}", file_.name, std::strerror(errno));
   if (::fcntl(file_.descriptor, F_SETFL, flags | O_DIRECT) != 0) {
     why_buffered_ = std::strerror(errno);
     return;
   }
-  alignas(kDirectAlignment) std::byte block[kDirectAlignment];
-  ssize_t n = 0;
-  do n = ::pread(file_.descriptor, block, sizeof block, 0);
-  while (n < 0 && errno == EINTR);
-  if (n == static_cast<ssize_t>(sizeof block)) {
-    file_.direct = true;
-    return;
-  }
-  why_buffered_ = n < 0 ? std::strerror(errno) : "a short read";
-  if (::fcntl(file_.descriptor, F_SETFL, flags) != 0)
+  why_buffered_ = obstacle_to_direct_reads(file_.descriptor, bytes);
+  file_.direct = why_buffered_.empty();
+  if (!file_.direct && ::fcntl(file_.descriptor, F_SETFL, flags) != 0)
     throw Error("cannot turn O_DIRECT off for {}: {}", file_.name, std::strerror(errno));
 }
 

@@ -27,7 +27,7 @@ class UnnamedFile {
  private:
   void open(const std::filesystem::path& directory);
   void allocate(const std::filesystem::path& directory, std::int64_t bytes);
-  void try_direct();
+  void try_direct(std::int64_t bytes);
 
   IoFile file_;
   std::string why_buffered_;

@@ -2,7 +2,8 @@
 // that leases its pages.
 //
 // Where nothing is to be kept (0 bytes) there is a tier and neither engine nor file: a share of the states that comes
-// to no page is no fault. The same in a dry pass, whose tier has no end.
+// to no page is no fault. Where files of others are read, there is an engine all the same. A dry pass has neither, and
+// a tier without end.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,7 @@ class FileStore {
     std::vector<std::filesystem::path> directories;
     std::int64_t bytes = 0;       // the size of the files, allocated in the constructor
     double bytes_per_second = 0;  // of a simulated disk; 0: as fast as it goes
+    bool reads_others = false;    // files that others have written are read too
     IoOptions io = {};
   };
 
@@ -35,11 +37,13 @@ class FileStore {
   SwapTier& tier() { return tier_; }
   // Only for blocks of the tier that hold bytes.
   SwapFile& file() { return *file_; }
+  // Only where there are files to read.
+  IoEngine& engine() { return throttled_ ? *throttled_ : *engine_; }
   // Tells the engine, once, which memory most transfers pass through; later calls do nothing.
   void register_memory(std::span<const std::span<std::byte>> ranges);
   PagesReadAgain read_again() const { return file_ ? file_->read_again() : PagesReadAgain{}; }
   // How files are read and written, for the log; empty where there are none.
-  std::string description() const { return file_ ? file_->description() : ""; }
+  std::string description() const;
 
  private:
   explicit FileStore(std::size_t boundless_bytes);

@@ -10,12 +10,13 @@
 namespace zeepo {
 namespace {
 
-constexpr std::size_t kBoundless = std::size_t{1} << 50;
+constexpr std::size_t kBoundlessHost = std::size_t{1} << 60;
 // Memory that files are read into and written from directly.
 constexpr std::size_t kHostAlignment = kDirectAlignment;
 
 std::unique_ptr<ArenaTier> host_tier(const LowerTiers::Options& options, Stream& compute) {
-  if (compute.dry()) return std::make_unique<ArenaTier>("host", kBoundless, ArenaTier::Backing::none, kHostAlignment);
+  if (compute.dry())
+    return std::make_unique<ArenaTier>("host", kBoundlessHost, ArenaTier::Backing::none, kHostAlignment);
   std::unique_ptr<ArenaTier> tier;
   dispatch(compute, [&](auto& s) {
     auto memory = transfer_memory(s, "host", static_cast<std::size_t>(options.host_bytes));
@@ -30,6 +31,7 @@ std::unique_ptr<FileStore> file_store(const LowerTiers::Options& options, bool d
   return std::make_unique<FileStore>(FileStore::Options{.directories = options.nvme_paths,
                                                         .bytes = options.nvme_bytes,
                                                         .bytes_per_second = options.nvme_bytes_per_second,
+                                                        .reads_others = options.reads_others_files,
                                                         .io = options.io});
 }
 
@@ -142,12 +144,12 @@ Point LowerTiers::now() const {
   return point;
 }
 
-Completion LowerTiers::copy(TransferLane& lane, const void* from, void* to, std::size_t bytes, const About& about,
-                            Point start, std::vector<Completion> after) {
-  return lane.run([=, &lane, start = std::move(start), after = std::move(after)]() mutable {
+Completion LowerTiers::copy(TransferLane& lane, std::vector<LinkCopy> copies, const About& about, Point start,
+                            std::vector<Completion> after) {
+  return lane.run([=, &lane, copies = std::move(copies), start = std::move(start), after = std::move(after)]() mutable {
     wait_all(after);
     lane.start_after(start);
-    lane.copy(from, to, bytes, about);
+    lane.copy(copies, about);
   });
 }
 
@@ -157,12 +159,24 @@ Completion LowerTiers::to_device(const Block& from, std::size_t offset, void* de
   if (dry_ && in_files(from)) return simulated_move(SimulatedLane::up, bytes, after);
   if (dry_) return simulated_copy(SimulatedLane::up, bytes, after);
   carried_.to_device += static_cast<std::int64_t>(bytes);
-  if (!in_files(from)) return copy(up_, from.data() + offset, device, bytes, about, now(), std::move(after));
+  if (!in_files(from)) return copy(up_, {{from.data() + offset, device, bytes}}, about, now(), std::move(after));
   carried_.read += page_bytes(bytes);
   return up_.run([=, this, at = from.offset() + offset, start = now(), after = std::move(after)]() mutable {
     wait_all(after);
     up_.start_after(start);
     up_.read(files_->file(), at, static_cast<std::byte*>(device), bytes, about);
+  });
+}
+
+Completion LowerTiers::to_device(std::span<const FilePart> from, void* device, const About& about) {
+  const std::size_t bytes = wanted_bytes(from);
+  if (bytes == 0) return {};
+  if (dry_) return simulated_move(SimulatedLane::up, bytes, {});
+  carried_.to_device += static_cast<std::int64_t>(bytes);
+  carried_.read += static_cast<std::int64_t>(block_bytes(from));
+  return up_.run([=, this, start = now()] {
+    up_.start_after(start);
+    up_.read(files_->engine(), from, static_cast<std::byte*>(device), about);
   });
 }
 
@@ -172,7 +186,7 @@ Completion LowerTiers::from_device(const void* device, const Block& to, std::siz
   if (dry_ && in_files(to)) return simulated_move(SimulatedLane::down, bytes, {});
   if (dry_) return simulated_copy(SimulatedLane::down, bytes, {});
   carried_.to_host += static_cast<std::int64_t>(bytes);
-  if (!in_files(to)) return copy(down_, device, to.data() + offset, bytes, about, now(), {});
+  if (!in_files(to)) return copy(down_, {{device, to.data() + offset, bytes}}, about, now(), {});
   carried_.written += page_bytes(bytes);
   return down_.run([=, this, at = to.offset() + offset, start = now()] {
     down_.start_after(start);
@@ -183,27 +197,29 @@ Completion LowerTiers::from_device(const void* device, const Block& to, std::siz
 Completion LowerTiers::upload(const std::byte* host, void* device, std::size_t bytes, const About& about) {
   if (dry_) return simulated_copy(SimulatedLane::up, bytes, {});
   carried_.to_device += static_cast<std::int64_t>(bytes);
-  return copy(up_, host, device, bytes, about, now(), {});
+  return copy(up_, {{host, device, bytes}}, about, now(), {});
 }
 
-Completion LowerTiers::upload_out_of_band(const std::byte* host, void* device, std::size_t bytes, const About& about,
+Completion LowerTiers::upload_out_of_band(std::vector<LinkCopy> copies, const About& about,
                                           std::vector<Completion> after) {
+  const std::size_t bytes = bytes_of(copies);
   if (dry_) return simulated_copy(SimulatedLane::up_out_of_band, bytes, after);
   carried_.to_device += static_cast<std::int64_t>(bytes);
-  return copy(up_out_of_band_, host, device, bytes, about, now(), std::move(after));
+  return copy(up_out_of_band_, std::move(copies), about, now(), std::move(after));
 }
 
-Completion LowerTiers::download_out_of_band(const void* device, std::byte* host, std::size_t bytes, const About& about,
+Completion LowerTiers::download_out_of_band(std::vector<LinkCopy> copies, const About& about,
                                             std::vector<Completion> after) {
+  const std::size_t bytes = bytes_of(copies);
   if (dry_) return simulated_copy(SimulatedLane::down_out_of_band, bytes, after);
   carried_.to_host += static_cast<std::int64_t>(bytes);
-  return copy(down_out_of_band_, device, host, bytes, about, now(), std::move(after));
+  return copy(down_out_of_band_, std::move(copies), about, now(), std::move(after));
 }
 
 Completion LowerTiers::download_snapshot(const void* device, std::byte* host, std::size_t bytes, const About& about,
                                          std::vector<Completion> after) {
   if (dry_) return simulated_copy(SimulatedLane::snapshot, bytes, after);
-  return copy(down_snapshot_, device, host, bytes, about, now(), std::move(after));
+  return copy(down_snapshot_, {{device, host, bytes}}, about, now(), std::move(after));
 }
 
 Completion LowerTiers::read(const Block& from, std::size_t offset, std::byte* host, std::size_t bytes,

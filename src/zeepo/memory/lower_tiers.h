@@ -37,6 +37,7 @@ class LowerTiers {
     std::int64_t host_bytes = 0;                    // the budget
     std::vector<std::filesystem::path> nvme_paths;  // none: no files
     std::int64_t nvme_bytes = 0;                    // the size of the files, allocated in the constructor; 0: no file
+    bool reads_others_files = false;                // that others have written: see to_device() of FileParts
     std::int64_t staging_bytes = 4 << 20;  // of each buffer between a device and files, of which there are four
     double link_bytes_per_second = 0;      // a simulated link to the device, each way; 0: as fast as it goes
     double nvme_bytes_per_second = 0;      // simulated files
@@ -58,6 +59,9 @@ class LowerTiers {
   // far is done. A transfer up starts when `after` is done too.
   Completion to_device(const Block& from, std::size_t offset, void* device, std::size_t bytes, const About& about,
                        std::vector<Completion> after = {});
+  // The same of files that others have written, each part to its place from `device` on. The parts are borrowed until
+  // the transfer is done.
+  Completion to_device(std::span<const FilePart> from, void* device, const About& about);
   Completion from_device(const void* device, const Block& to, std::size_t offset, std::size_t bytes,
                          const About& about);
   // A block in files to host memory or from it; in whole pages, however many of their bytes are wanted.
@@ -67,11 +71,10 @@ class LowerTiers {
   // Host memory to device memory.
   Completion upload(const std::byte* host, void* device, std::size_t bytes, const About& about);
   // Between host and device memory on threads of their own, past all that is queued on the others: for what the host
-  // waits for in the middle of a step, or has just made. They start when `after` is done.
-  Completion upload_out_of_band(const std::byte* host, void* device, std::size_t bytes, const About& about,
-                                std::vector<Completion> after);
-  Completion download_out_of_band(const void* device, std::byte* host, std::size_t bytes, const About& about,
-                                  std::vector<Completion> after);
+  // waits for in the middle of a step, or has just made. They start when `after` is done, and are done one after
+  // another.
+  Completion upload_out_of_band(std::vector<LinkCopy> copies, const About& about, std::vector<Completion> after);
+  Completion download_out_of_band(std::vector<LinkCopy> copies, const About& about, std::vector<Completion> after);
   // The same for snapshots: beside all other transfers, none of which waits for it.
   Completion download_snapshot(const void* device, std::byte* host, std::size_t bytes, const About& about,
                                std::vector<Completion> after);
@@ -96,8 +99,8 @@ class LowerTiers {
 
  private:
   TransferLane lane(Pace& pace, const TransferLane::Rows& rows, std::size_t staging_bytes);
-  static Completion copy(TransferLane& lane, const void* from, void* to, std::size_t bytes, const About& about,
-                         Point start, std::vector<Completion> after);
+  static Completion copy(TransferLane& lane, std::vector<LinkCopy> copies, const About& about, Point start,
+                         std::vector<Completion> after);
   Point now() const;
   // In a dry pass: done when the clock says, where it has one.
   double simulated_start(const std::vector<Completion>& after) const;

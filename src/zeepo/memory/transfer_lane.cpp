@@ -12,11 +12,22 @@ TransferLane::TransferLane(std::unique_ptr<CopyLane> copies, Pace& pace, Timelin
                            std::array<Block, 2> staging)
     : copies_(std::move(copies)), pace_(pace), timeline_(timeline), rows_(rows), staging_(std::move(staging)) {}
 
-void TransferLane::copy(const void* from, void* to, std::size_t bytes, const About& about) {
+std::size_t bytes_of(std::span<const LinkCopy> copies) {
+  std::size_t bytes = 0;
+  for (const LinkCopy& one : copies) bytes += one.bytes;
+  return bytes;
+}
+
+void TransferLane::copy(std::span<const LinkCopy> copies, const About& about) {
   const Span span(timeline_, rows_.copies, "copy", about);
   const auto start = Pace::Clock::now();
-  copies_->copy(from, to, bytes);
-  pace_.take(bytes, start);
+  copies_->copy(copies);
+  pace_.take(bytes_of(copies), start);
+}
+
+void TransferLane::copy_one(const void* from, void* to, std::size_t bytes, const About& about) {
+  const LinkCopy one{from, to, bytes};
+  copy({&one, 1}, about);
 }
 
 void TransferLane::read(SwapFile& file, std::size_t offset, std::byte* device, std::size_t bytes, const About& about) {
@@ -30,7 +41,28 @@ void TransferLane::read(SwapFile& file, std::size_t offset, std::byte* device, s
   for (std::size_t at = 0; at < bytes; at += step) {
     finish(next, "read", about);
     if (at + step < bytes) start(at + step);
-    copy(buffer(at / step).data(), device + at, std::min(step, bytes - at), about);
+    copy_one(buffer(at / step).data(), device + at, std::min(step, bytes - at), about);
+  }
+}
+
+void TransferLane::read(IoEngine& engine, std::span<const FilePart> parts, std::byte* device, const About& about) {
+  for (const FilePart& part : parts) part.file->check_unchanged();
+  const std::vector<FileLoad> loads = loads_of(parts, staging_[0].bytes());
+  Moving next;
+  const auto start = [&](std::size_t i) {
+    std::vector<IoTransfer> reads;
+    for (const FileLoad::Blocks& blocks : loads[i].blocks)
+      blocks.file->add_reads(blocks.offset, buffer(i).subspan(blocks.at, blocks.bytes), reads);
+    next.start(engine.submit(IoDirection::read, reads));
+  };
+  if (!loads.empty()) start(0);
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    finish(next, "read", about);
+    if (i + 1 < loads.size()) start(i + 1);
+    std::vector<LinkCopy> copies;
+    for (const FileLoad::Copy& one : loads[i].copies)
+      copies.push_back({buffer(i).data() + one.from, device + one.to, one.bytes});
+    copy(copies, about);
   }
 }
 
@@ -44,7 +76,7 @@ void TransferLane::write(const std::byte* device, SwapFile& file, std::size_t of
     Moving& current = writing[at / step % 2];
     finish(current, "write", about);
     const auto to = buffer(at / step);
-    copy(device + at, to.data(), wanted, about);
+    copy_one(device + at, to.data(), wanted, about);
     std::memset(to.data() + wanted, 0, whole - wanted);
     current.start(file.write(static_cast<std::int64_t>(offset + at), to.first(whole)));
   }

@@ -15,9 +15,12 @@
 #include "zeepo/device/copy_lane.h"
 #include "zeepo/device/worker.h"
 #include "zeepo/io/swap_file.h"
+#include "zeepo/memory/file_parts.h"
 #include "zeepo/memory/tier.h"
 
 namespace zeepo {
+
+std::size_t bytes_of(std::span<const LinkCopy> copies);
 
 class TransferLane {
  public:
@@ -35,9 +38,12 @@ class TransferLane {
   std::size_t staging_bytes() const { return staging_[0].bytes() + staging_[1].bytes(); }
 
   void start_after(const Point& point) { copies_->start_after(point); }
-  void copy(const void* from, void* to, std::size_t bytes, const About& about);
+  // All of them at once: what other lanes carry waits for the end, or comes before.
+  void copy(std::span<const LinkCopy> copies, const About& about);
   // Files to device memory and back, a staging buffer at a time.
   void read(SwapFile& file, std::size_t offset, std::byte* device, std::size_t bytes, const About& about);
+  // Parts of files that others have written, each to its place from `device` on.
+  void read(IoEngine& engine, std::span<const FilePart> parts, std::byte* device, const About& about);
   void write(const std::byte* device, SwapFile& file, std::size_t offset, std::size_t bytes, const About& about);
 
  private:
@@ -53,6 +59,7 @@ class TransferLane {
     bool under_way = false;
   };
   std::span<std::byte> buffer(std::size_t i) { return {staging_[i % 2].data(), staging_[i % 2].bytes()}; }
+  void copy_one(const void* from, void* to, std::size_t bytes, const About& about);
   void finish(Moving& moving, std::string_view verb, const About& about);
 
   std::unique_ptr<CopyLane> copies_;

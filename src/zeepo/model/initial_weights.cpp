@@ -36,16 +36,21 @@ WeightSource random_weights(std::uint64_t seed, ThreadPool* pool) {
   };
 }
 
-WeightSource stored_weights(const ModelConfig& config, const std::vector<WeightSlice>& slices,
-                            const WeightFiles& files) {
+std::map<std::string, std::string> stored_names(const ModelConfig& config, const std::vector<WeightSlice>& slices,
+                                                const WeightFiles& files) {
   std::vector<ExpectedWeight> expected;
   for (const auto& slice : slices) {
     std::vector<std::int64_t> shape;
     for (int i = 0; i < slice.shape.rank(); ++i) shape.push_back(slice.shape[i]);
     expected.push_back({slice.name, std::move(shape)});
   }
-  return [&files, stored = match_weights(config, expected, files)](const WeightSlice& slice, std::int64_t begin,
-                                                                   std::span<float> out) {
+  return match_weights(config, expected, files);
+}
+
+WeightSource stored_weights(const ModelConfig& config, const std::vector<WeightSlice>& slices,
+                            const WeightFiles& files) {
+  return [&files, stored = stored_names(config, slices, files)](const WeightSlice& slice, std::int64_t begin,
+                                                                std::span<float> out) {
     files.read(stored.at(slice.name), begin, out);
   };
 }

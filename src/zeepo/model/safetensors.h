@@ -50,6 +50,9 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return file_.path(); }
   const std::vector<Entry>& entries() const { return header_.entries; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  std::int64_t bytes() const { return file_.bytes(); }
+  // Of a tensor's first byte, from the start of the file.
+  std::int64_t offset_of(const Entry& entry) const { return data_offset_ + entry.begin_byte; }
   const Entry* find(std::string_view name) const { return header_.find(name); }
   // Like find, but a tensor that is not there is an Error.
   const Entry& at(std::string_view name) const;

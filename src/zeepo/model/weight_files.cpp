@@ -11,7 +11,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kSingle = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
 
 bool is_plain_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
@@ -23,8 +22,8 @@ bool is_plain_file_name(const std::string& name) {
   for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
     if (file_exists(directory / other))
       throw Error("{}: has {} but neither {} nor {}; convert it to safetensors", directory.string(), other, kSingle,
-                  kIndex);
-  throw Error("{}: has no weights: neither {} nor {} is there", directory.string(), kSingle, kIndex);
+                  kWeightIndexFile);
+  throw Error("{}: has no weights: neither {} nor {} is there", directory.string(), kSingle, kWeightIndexFile);
 }
 
 }  // namespace
@@ -52,7 +51,7 @@ WeightIndex parse_weight_index(std::string_view json, const std::string& what) {
 }
 
 bool has_weights(const std::filesystem::path& directory) {
-  return file_exists(directory / kSingle) || file_exists(directory / kIndex);
+  return file_exists(directory / kSingle) || file_exists(directory / kWeightIndexFile);
 }
 
 WeightFiles::WeightFiles(const std::filesystem::path& directory) : directory_(directory) {
@@ -60,9 +59,9 @@ WeightFiles::WeightFiles(const std::filesystem::path& directory) : directory_(di
     open(kSingle);
     return;
   }
-  if (!file_exists(directory / kIndex)) fail_without_weights(directory);
+  if (!file_exists(directory / kWeightIndexFile)) fail_without_weights(directory);
 
-  const std::filesystem::path index_path = directory / kIndex;
+  const std::filesystem::path index_path = directory / kWeightIndexFile;
   const std::string what = index_path.string();
   const WeightIndex index = parse_weight_index(read_text(index_path, kMaxSafetensorsHeaderBytes), what);
   std::set<std::string> shards;

@@ -17,6 +17,8 @@
 
 namespace zeepo {
 
+inline constexpr const char* kWeightIndexFile = "model.safetensors.index.json";
+
 struct WeightIndex {
   std::map<std::string, std::string> file_of;  // tensor name to file name, which has no directory part
   std::optional<double> total_bytes;           // what metadata.total_size says; often stale in files in the wild
@@ -36,6 +38,8 @@ class WeightFiles {
   const SafetensorsEntry* find(std::string_view name) const;  // nullptr when there is none
   // Like find, but a tensor that is not there is an Error.
   const SafetensorsEntry& at(std::string_view name) const;
+  // The file that holds it.
+  const SafetensorsFile& file_of(std::string_view name) const { return files_[place(name).file]; }
   void read(std::string_view name, std::int64_t begin_element, std::span<float> out) const;
 
  private:

@@ -5,6 +5,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/first_failure.h"
+#include "zeepo/device/weights_stay.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -213,6 +214,7 @@ void Engine::end_micro_step() {
 
 void Engine::begin_inference() {
   pass_.kind = PassKind::inference;
+  if (plan_.options.use == Use::infer) set_weights_stay(Device::current().compute, plan_.fetches_nothing());
   settled_ = false;
   hold(weights_.begin_pass(pass_.kind));
 }
@@ -301,9 +303,14 @@ StepResult Engine::step(const StepRules& rules, float note) {
 }
 
 // Weights are read one by one, each after settle(): only the first has anything to wait for.
-void Engine::settle() {
+void Engine::settle(Settled what) {
   if (settled_) return;
   count_late(late_, collectives_, [&] { steps_.finish(); });
+  if (what == Settled::weights) {
+    steps_.wait_for_host();
+    for (std::size_t u = 0; u < plan_.units.size(); ++u) store_.wait_params_written(u);
+    return weights_.settle();
+  }
   if (Device::current().lower) Device::current().lower->drain();
   store_.drain();
   weights_.settle();

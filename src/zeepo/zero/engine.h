@@ -100,7 +100,11 @@ class Engine {
   // And of gradients: no more come for the unit in this micro-step. end_micro_step() says so of those that are left.
   void reduce(std::size_t unit);
   // A parameter's value during a visit that names its unit, and where to write its gradient.
-  Tensor parameter(const ParameterId& id) const { return weights_.parameter(id); }
+  Tensor parameter(const ParameterId& id) { return weights_.parameter(id); }
+  // The same as it is stored, where that is as codes and they are here whole.
+  friend WeightStream::Stored stored_parameter(const Engine& engine, const ParameterId& id) {
+    return engine.weights_.stored(id);
+  }
   GradientTarget gradient(const ParameterId& id) { return reducer_.target(id); }
 
   // The learning rate of the step whose micro-steps come next: needed before the last of them where shards are stepped
@@ -116,8 +120,10 @@ class Engine {
   StepResult step(const StepRules& rules, float note = 0);
   // Before such a step: the norm of its gradients, which the step clips to `clip` instead of the options'.
   float clip_to(float clip);
-  // Returns when every weight is stepped, and nothing is on its way: others may then use the communicator.
-  void settle();
+  // Returns when every weight is stepped, and nothing is on its way: others may then use the communicator. Or, of the
+  // weights alone, when what the compute stream is given from now on sees the new ones, while states go on down.
+  enum class Settled : bool { weights, all };
+  void settle(Settled what = Settled::all);
   // Other depths from the next step() on, when nothing is held that was fetched ahead: memory is used as if it had
   // always been so. A prefetch of 0 stays 0 and no other becomes 0; no more pieces than there were at first, and
   // another share of them stepped by the host only where that was none at first.

@@ -13,6 +13,8 @@ void check(const EngineOptions& options) {
   if (options.stored_as != CodedType::same && (options.wire.coded() || options.wire.node_copy))
     throw Error("engine: weights stored in {} are sent as they are stored; leave out other codes and copies in nodes",
                 name_of(options.stored_as));
+  if (options.in_files && options.use == Use::train)
+    throw Error("engine: weights in files of others cannot be trained; keep copies of them");
   if (options.reduce == Reduce::last && options.stage > 1)
     throw Error("engine: stage {} keeps no whole gradients to sum before reducing; use stage 0 or 1, or reduce each",
                 options.stage);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,8 @@
 #include "zeepo/zero/step_side.h"
 
 namespace zeepo {
+
+struct WeightsInFiles;
 
 enum class Decay { all, matrices };  // matrices: only parameters of two or more dimensions
 enum class Use { train, infer };     // infer keeps the parameters alone
@@ -47,6 +50,8 @@ struct EngineOptions {
   SumOrder sum_order = SumOrder::global;
   std::int64_t blocks_per_unit = 1;  // of the model's repeated blocks
   Placement placement = {};          // of what is offloaded: in the tiers of the current Device
+  // Where these hold all weights of a unit whose place is nvme, in `dtype`, the unit is read there. Use::infer only.
+  std::shared_ptr<const WeightsInFiles> in_files = {};
   StepSide step_below_on = StepSide::host;
   // Where the device steps offloaded state: the part of the state in host memory that the host steps instead, beside
   // the device (HostStepper); and how many of these pieces have buffers. None: no part, at any time.

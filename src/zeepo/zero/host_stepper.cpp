@@ -47,10 +47,9 @@ HostStepper::Done HostStepper::run(Job job) {
   if (brings_weights) param.data = memory + Arena::aligned(grads.bytes(), kAlignment);
 
   job.after.push_back(
-      tiers_.download_out_of_band(job.grads.data, memory, grads.bytes(), job.gradients, {std::move(slot.free)}));
+      tiers_.download_out_of_band({{job.grads.data, memory, grads.bytes()}}, job.gradients, {std::move(slot.free)}));
   if (brings_weights)
-    job.after.push_back(tiers_.download_out_of_band(job.param.data, static_cast<std::byte*>(param.data), param.bytes(),
-                                                    job.parameters, {}));
+    job.after.push_back(tiers_.download_out_of_band({{job.param.data, param.data, param.bytes()}}, job.parameters, {}));
   Done done;
   if (time != nullptr)
     done.stepped = simulated(*time, grads.elements(), job.after);
@@ -63,8 +62,8 @@ HostStepper::Done HostStepper::run(Job job) {
         });
   done.weights = done.stepped;
   if (brings_weights)
-    done.weights = tiers_.upload_out_of_band(static_cast<const std::byte*>(param.data), job.param.data, param.bytes(),
-                                             job.parameters, {done.stepped});
+    done.weights =
+        tiers_.upload_out_of_band({{param.data, job.param.data, param.bytes()}}, job.parameters, {done.stepped});
   slot.free = done.weights;
   return done;
 }

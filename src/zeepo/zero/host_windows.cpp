@@ -32,6 +32,7 @@ HostWindows::HostWindows(const UnitPlan& units, const StatePlan& plan, StateStor
     : names_(units), plan_(plan), store_(store), lower_(Device::current().lower) {
   std::size_t bytes = 0;
   for (const auto& states : plan.units) {
+    if (states.in_others_files) continue;
     const auto elements = std::min(plan.options.piece_elements, states.own.elements());
     if (states.params_place == Place::nvme && states.form.coded())
       bytes = std::max(bytes, whole_pages(states.form.code_bytes(elements) + states.form.bytes() -

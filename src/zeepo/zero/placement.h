@@ -44,6 +44,11 @@ class Dealer {
  public:
   explicit Dealer(const Shares& shares) : shares_(shares) {}
 
+  // Of a part whose place is known.
+  void deal(Place place, std::int64_t elements) {
+    total_ += static_cast<double>(elements);
+    dealt_[static_cast<std::size_t>(place)] += static_cast<double>(elements);
+  }
   Place next(std::int64_t elements) {
     total_ += static_cast<double>(elements);
     Place chosen = Place::device;

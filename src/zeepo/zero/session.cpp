@@ -10,7 +10,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::size_t kBoundless = std::size_t{1} << 50;
+constexpr std::size_t kBoundless = std::size_t{1} << 60;
 
 // Of the CPU.
 SharedBytes shared_bytes(const Session::Options& options) {
@@ -83,7 +83,8 @@ Session::Session(const Options& options, Communicator& communicator)
       compute_(make_stream(options, *pool_)),
       own_host_(options.backend == Backend::cpu ? nullptr : std::make_unique<CpuStream>(*pool_)),
       host_(own_host_ ? own_host_.get() : compute_.get()),
-      memory_(std::make_unique<ArenaTier>("device", static_cast<std::size_t>(device_bytes(options)), *compute_)),
+      memory_(std::make_unique<ArenaTier>("device", static_cast<std::size_t>(device_bytes(options)), *compute_,
+                                          options.device_taken)),
       lower_(std::make_unique<LowerTiers>(lower_options(options), *compute_, *host_)),
       communicator_(&communicator),
       scope_(std::make_unique<DeviceScope>(*compute_, *memory_, lower_.get(), options.timeline)) {}

@@ -41,6 +41,7 @@ class Session {
     BatchInvariant batch_invariant = BatchInvariant::no;
     int threads = 0;                // 0: see choose_threads
     std::int64_t device_bytes = 0;  // budget of the device tier; 0: this rank's part of what the machine has
+    ArenaTier::Taken device_taken = ArenaTier::Taken::at_once;
     int ranks_on_node = 1;
     LowerTiers::Options lower = {};  // host_bytes 0: the same; where both are one memory they share it (share_memory)
     Timeline* timeline = nullptr;    // must outlive the session

@@ -43,8 +43,10 @@ std::vector<WeightSlice> StateIo::slices() const {
 void StateIo::load(const WeightSource& source, const MomentSource* moments, const CodedSource& codes) {
   if (!Device::current().compute.dry()) {
     store_.clear_device_state();
-    for (std::size_t u = 0; u < plan_.units.size(); ++u)
+    for (std::size_t u = 0; u < plan_.units.size(); ++u) {
+      if (plan_.units[u].in_others_files) continue;
       plan_.units[u].form.coded() ? load_coded(u, source, codes) : load_unit(u, source, moments);
+    }
   }
   const bool all_read = moments && plan_.steps_whole();
   if (plan_.ranks.alone || all_read) return;
@@ -205,6 +207,8 @@ void StateIo::read_own(std::size_t u, const Extent& range, std::span<float> out)
   if (plan_.units[u].form.coded())
     throw Error("weights stored in {} cannot be read exactly; read them from the model's own files",
                 name_of(plan_.units[u].form.type()));
+  if (plan_.units[u].in_others_files)
+    throw Error("weights in files of others are not read by name here; read them from these files");
   const HostWindow window = windows_.open(u, range, HostWindows::Access::read);
   const View values{out.data(), DType::f32, {range.elements()}};
   dispatch(host_stream(), [&](auto& s) {

@@ -7,6 +7,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/work_count.h"
 #include "zeepo/memory/swap_tier.h"
+#include "zeepo/zero/weights_in_files.h"
 
 namespace zeepo {
 namespace {
@@ -48,6 +49,7 @@ class Planning {
     for (const auto& visit : units_.visits)
       for (const std::size_t u : visit.units) plan_.units[u].visited = true;
     const auto count = static_cast<double>(parameter_count(units_));
+    const std::vector<bool> resident = keep_largest();
     for (std::size_t u = 0; u < units_.units.size(); ++u) {
       const Unit& unit = units_.units[u];
       UnitStates& states = plan_.units[u];
@@ -55,7 +57,7 @@ class Planning {
       weights += unit.elements;
       const double share = static_cast<double>(unit.elements) / count;
       const bool persistent = share * static_cast<double>(units_.units.size()) <= kPersistentShare;
-      keep(states, unit, !states.visited || persistent);
+      keep(states, unit, !states.visited || persistent, resident[u]);
     }
     order_deferred();
     plan_cache();
@@ -70,13 +72,39 @@ class Planning {
     return {shares.host / offloaded, shares.nvme / offloaded};
   }
 
-  void keep(UnitStates& states, const Unit& unit, bool stays) {
+  // A pass has room for the largest unit that it fetches, so that units far larger than most, embedding and head, cost
+  // more room than they save: in inference they are the first to stay on the device, as far as its share goes.
+  std::vector<bool> keep_largest() {
+    std::vector<bool> resident(units_.units.size());
+    if (plan_.options.use != Use::infer || resident.empty()) return resident;
+    std::vector<std::int64_t> sizes;
+    std::int64_t all = 0;
+    for (const Unit& unit : units_.units) {
+      sizes.push_back(unit.elements);
+      all += unit.elements;
+    }
+    std::ranges::nth_element(sizes, sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2));
+    const std::int64_t large = sizes[sizes.size() / 2] * 3 / 2;
+    double room = params_shares(plan_.options.placement).of(Place::device) * static_cast<double>(all);
+    for (std::size_t u = 0; u < resident.size(); ++u) {
+      const std::int64_t elements = units_.units[u].elements;
+      if (!plan_.units[u].visited || elements <= large || static_cast<double>(elements) > room) continue;
+      room -= static_cast<double>(elements);
+      resident[u] = true;
+      params_.deal(Place::device, elements);
+    }
+    return resident;
+  }
+
+  void keep(UnitStates& states, const Unit& unit, bool stays, bool resident) {
     const EngineOptions& options = plan_.options;
     states.own = shard_of(unit.elements, plan_.ranks.rank, plan_.ranks.size, Unit::kAlignment);
     states.whole = {0, states.own.elements() * plan_.ranks.size};
-    if (!stays) states.params_place = params_.next(unit.elements);
+    if (!stays && !resident) states.params_place = params_.next(unit.elements);
     if (!stays && options.stored_as != CodedType::same && StoredForm::worth_it(unit))
       states.form = StoredForm(options.stored_as, options.dtype, unit, states.own.elements(), plan_.ranks.size);
+    states.in_others_files = states.params_place == Place::nvme && !states.form.coded() && options.in_files &&
+                             options.in_files->dtype == options.dtype && options.in_files->hold(unit);
     states.params_whole =
         !states.params_offloaded() && !states.form.coded() && (stays || plan_.ranks.alone || !plan_.shards_params());
     if (!stays && !plan_.ranks.alone) {

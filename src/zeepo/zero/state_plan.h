@@ -5,6 +5,7 @@
 // without launching them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -59,8 +60,9 @@ struct UnitStates {
   bool trained = false;
   bool visited = false;  // by any visit; else the unit is always there
   Place params_place = Place::device;
-  bool params_whole = false;  // kept between uses, not gathered for each
-  StoredForm form = {};       // of this rank's shard, where weights are coded
+  bool params_whole = false;     // kept between uses, not gathered for each
+  bool in_others_files = false;  // and read from there: no tier keeps them
+  StoredForm form = {};          // of this rank's shard, where weights are coded
   // How ranks send the unit's weights and gradients. Units that always stay whole are small, and sent exactly.
   WireType gathered_as = WireType::same, reduced_as = WireType::same;
   GradientsKept gradients = GradientsKept::until_stepped;
@@ -113,6 +115,12 @@ struct StatePlan {
   std::int64_t fetched_bytes(std::size_t unit) const {
     const StoredForm& form = units[unit].form;
     return form.coded() ? static_cast<std::int64_t>(form.bytes()) * ranks.size : gathered_bytes(unit);
+  }
+  // Whether every unit is where it is used, as values or as codes: passes bring none.
+  bool fetches_nothing() const {
+    return std::ranges::all_of(units, [&](const UnitStates& unit) {
+      return unit.params_whole || (unit.form.coded() && !unit.params_offloaded() && ranks.alone);
+    });
   }
   const PiecePlan& piece(const PieceId& id) const { return units[id.unit].pieces[id.piece]; }
   bool any_deferred(std::size_t unit) const;

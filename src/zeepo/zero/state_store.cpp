@@ -7,6 +7,7 @@
 #include "zeepo/base/work_count.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
+#include "zeepo/zero/weights_in_files.h"
 
 namespace zeepo {
 
@@ -35,7 +36,9 @@ void StateStore::allocate(std::size_t u) {
   const auto bytes_in = [](const Extent& extent, DType dtype) {
     return static_cast<std::size_t>(extent.elements()) * size_of(dtype);
   };
-  if (states.params_offloaded())
+  if (states.in_others_files)
+    unit.params_parts = options.in_files->parts_of(names_.units[u], states.own, size_of(options.dtype));
+  else if (states.params_offloaded())
     unit.params_block =
         lower_->at(states.params_place)
             .allocate(states.form.coded() ? states.form.bytes() : bytes_in(states.own, options.dtype), Kind::params);
@@ -67,6 +70,8 @@ void StateStore::allocate(std::size_t u) {
 
 Completion StateStore::bring_params(std::size_t u, const View& to) {
   UnitMemory& unit = units_[u];
+  if (plan_.units[u].in_others_files)
+    return lower_->to_device(unit.params_parts, to.data, names_.about("parameters", u));
   return lower_->to_device(unit.params_block, 0, to.data, to.bytes(), names_.about("parameters", u),
                            std::exchange(unit.params_written, {}));
 }

@@ -22,10 +22,11 @@ class StateStore {
     std::byte* state() const;  // on the device or the host; null in files and in a dry pass
   };
   struct UnitMemory {
-    FlatPart params;     // on the device: all ranks' where kept whole and exact, else this rank's shard
-    Tensor decoded;      // or all ranks' as their messages tell them
-    Tensor coded;        // or this rank's shard in its stored form
-    Block params_block;  // or this rank's shard, offloaded
+    FlatPart params;                     // on the device: all ranks' where kept whole and exact, else this rank's shard
+    Tensor decoded;                      // or all ranks' as their messages tell them
+    Tensor coded;                        // or this rank's shard in its stored form
+    Block params_block;                  // or this rank's shard, offloaded
+    std::vector<FilePart> params_parts;  // or this rank's shard in files that others have written
     FlatPart grads;
     Tensor local_sum, fresh;
     std::vector<PieceMemory> pieces;

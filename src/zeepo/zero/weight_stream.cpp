@@ -5,6 +5,7 @@
 
 #include "zeepo/base/first_failure.h"
 #include "zeepo/base/work_count.h"
+#include "zeepo/device/weights_stay.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/tensor/device.h"
 
@@ -116,8 +117,10 @@ void WeightStream::fetch_coded(std::size_t u) {
                                            names_.label("parameters", u), {unit.arriving});
 }
 
-// Memory for the values is taken when a visit uses them: what is fetched ahead is as small as it is stored.
+// Memory for the values is taken when a visit uses them: what is fetched ahead is as small as it is stored. What is
+// written here must not be read before the kernels that write it have ended.
 void WeightStream::expand(std::size_t u) {
+  set_weights_stay(Device::current().compute, false);
   Gathered& unit = units_[u];
   const UnitStates& states = plan_.units[u];
   unit.flat = Tensor({states.whole.elements()}, plan_.options.dtype, Kind::working);
@@ -137,6 +140,26 @@ void WeightStream::expand(std::size_t u) {
     }
   }
   if (plan_.cache_bytes == 0) unit.coded = {};
+}
+
+// Undefined where it is not stored exactly, or in parts.
+Tensor WeightStream::exact_parameter(const ParameterId& id) const {
+  const Tensor& coded = units_[id.unit].coded;
+  const UnitParameter& parameter = names_.units[id.unit].parameters[id.index];
+  if (!coded.defined() || plan_.ranks.size > 1 || !stays_exact(parameter)) return {};
+  for (const auto& [extent, offset] : plan_.units[id.unit].form.exact_parts(0))
+    if (extent == parameter.extent()) return coded.bytes_as(offset, parameter.shape, plan_.options.dtype);
+  return {};
+}
+
+WeightStream::Stored WeightStream::stored(const ParameterId& id) const {
+  const Gathered& unit = units_[id.unit];
+  const UnitParameter& parameter = names_.units[id.unit].parameters[id.index];
+  if (!unit.here || !unit.coded.defined() || plan_.ranks.size > 1 || stays_exact(parameter)) return {};
+  const StoredForm& form = plan_.units[id.unit].form;
+  const auto begin = static_cast<std::int64_t>(form.code_bytes(parameter.offset));
+  const auto bytes = static_cast<std::int64_t>(form.code_bytes(parameter.shape.elements()));
+  return {unit.coded.part(begin, {bytes}), form.type()};
 }
 
 void WeightStream::gather(std::size_t u, const View& own, std::string_view what, std::vector<Completion> after) {
@@ -161,7 +184,6 @@ void WeightStream::await(std::size_t u) {
   store_.wait_params_written(u);
   if (plan_.units[u].params_offloaded()) Device::current().lower->wait(unit.arriving, plan_.units[u].params_place);
   collectives_.wait(unit.gathering);
-  if (!unit.flat.defined()) expand(u);
   unit.here = true;
 }
 
@@ -170,9 +192,13 @@ void WeightStream::await_always_there() {
     if (!plan_.units[u].visited) await(u);
 }
 
-Tensor WeightStream::parameter(const ParameterId& id) const {
+Tensor WeightStream::parameter(const ParameterId& id) {
   const Gathered& unit = units_[id.unit];
   if (!unit.here) return {};
+  if (!unit.flat.defined()) {
+    if (Tensor exact = exact_parameter(id); exact.defined()) return exact;
+    expand(id.unit);
+  }
   const UnitParameter& parameter = names_.units[id.unit].parameters[id.index];
   return unit.flat.part(parameter.offset, parameter.shape);
 }

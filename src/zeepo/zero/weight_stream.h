@@ -2,9 +2,8 @@
 //
 // A pass says which units each visit wants now and ahead (schedule/pass_planner.h); the engine fetches these in order,
 // steps them before, and awaits what is wanted now. A fetch brings an offloaded shard up and all-gathers the ranks'
-// shards; weights that are stored as codes travel as codes, and are expanded when a visit awaits them. Units kept whole
-// are gathered anew only when they were stepped. Calls come from the rank's thread, the same
-// on every rank.
+// shards; weights that are stored as codes travel as codes, and are expanded when a visit asks for values. Units kept
+// whole are gathered anew only when they were stepped. Calls come from the rank's thread, the same on every rank.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +51,15 @@ class WeightStream {
   void await(std::size_t unit);
   // Units that no visit names: always here.
   void await_always_there();
-  // The parameter while its unit is here; undefined else.
-  Tensor parameter(const ParameterId& id) const;
+  // The parameter while its unit is here; undefined else. The first one of a unit that is stored as codes expands all
+  // of the unit, but for those of one dimension, which are stored exactly.
+  Tensor parameter(const ParameterId& id);
+  // Its rows of codes while its unit is here; undefined where it has none, or other ranks have some of them.
+  struct Stored {
+    Tensor rows;  // bytes
+    CodedType type = CodedType::same;
+  };
+  Stored stored(const ParameterId& id) const;
 
   // This rank's shard of the unit has been stepped: units kept whole get what other ranks have stepped. Not here until
   // awaited.
@@ -88,6 +94,7 @@ class WeightStream {
   };
   void fetch_coded(std::size_t unit);
   void expand(std::size_t unit);
+  Tensor exact_parameter(const ParameterId& id) const;
   void gather(std::size_t unit, const View& own, std::string_view what, std::vector<Completion> after);
   void release_all_but(const std::vector<std::size_t>& wanted);
   void uncache(std::size_t unit);

@@ -8,7 +8,9 @@ namespace {
 class CpuLane final : public CopyLane {
  public:
   void start_after(const Point&) override {}  // a CPU's stream is never behind
-  void copy(const void* from, void* to, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void copy(std::span<const LinkCopy> copies) override {
+    for (const LinkCopy& one : copies) std::memcpy(one.to, one.from, one.bytes);
+  }
 };
 
 }  // namespace

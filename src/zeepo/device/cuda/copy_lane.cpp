@@ -18,8 +18,9 @@ class CudaLane final : public CopyLane {
     cuda_check(cudaSetDevice(device_));  // of this thread
     zeepo::start_after(stream_.get(), point);
   }
-  void copy(const void* from, void* to, std::size_t bytes) override {
-    cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.get()));
+  void copy(std::span<const LinkCopy> copies) override {
+    for (const LinkCopy& one : copies)
+      cuda_check(cudaMemcpyAsync(one.to, one.from, one.bytes, cudaMemcpyDefault, stream_.get()));
     cuda_check(cudaStreamSynchronize(stream_.get()));
   }
 
