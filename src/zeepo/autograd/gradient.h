@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "zeepo/autograd/coded_value.h"
 #include "zeepo/kernels/matmul.h"
 #include "zeepo/tensor/tensor.h"
 
@@ -54,12 +55,15 @@ class Leaf final : public Gradient {
     // asked by every op that has a part of the gradient.
     virtual Target gradient_of(const Leaf& leaf) = 0;
     // The value as it is now; undefined while the parameter has no memory.
-    virtual Tensor value_of(const Leaf& leaf) const { return leaf.given_; }
+    virtual Tensor value_of(const Leaf& leaf) { return leaf.given_; }
+    // The same as it is stored; undefined where it is stored as it is used.
+    virtual CodedValue codes_of(const Leaf&) { return {}; }
   };
 
   Leaf(Shape shape, DType dtype) : Gradient(shape, dtype) {}
 
   Tensor current() const { return store_ ? store_->value_of(*this) : given_; }
+  CodedValue codes() const { return store_ ? store_->codes_of(*this) : CodedValue{}; }
   // The value where no store has it.
   void set_current(Tensor value) { given_ = std::move(value); }
   const Shape& shape() const { return shape_; }

@@ -41,4 +41,9 @@ Tensor DraftWeights::parameter(const ParameterId& id) const {
   return unit ? engine_->parameter({*unit, id.index}) : Tensor{};
 }
 
+WeightStream::Stored DraftWeights::stored(const ParameterId& id) const {
+  const auto unit = unit_of_[id.unit];
+  return unit ? stored_parameter(*engine_, {*unit, id.index}) : WeightStream::Stored{};
+}
+
 }  // namespace zeepo

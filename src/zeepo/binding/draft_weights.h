@@ -31,6 +31,8 @@ class DraftWeights {
   void after(const Visit& visit);
   // By the number that `exact` knows it by. Undefined where the parameter is not copied.
   Tensor parameter(const ParameterId& id) const;
+  bool parameter_is_copied(const ParameterId& id) const { return unit_of_[id.unit].has_value(); }
+  WeightStream::Stored stored(const ParameterId& id) const;
 
  private:
   std::vector<std::optional<std::size_t>> unit_of_;  // of each unit of the exact weights: that of the copy

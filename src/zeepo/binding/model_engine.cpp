@@ -58,11 +58,18 @@ Gradient::Target ModelEngine::gradient_of(const Leaf& leaf) {
   return {std::move(tensor), write};
 }
 
-Tensor ModelEngine::value_of(const Leaf& leaf) const {
+Tensor ModelEngine::value_of(const Leaf& leaf) {
   const ParameterId& id = leaves_.at(&leaf);
   if (drafting_)
     if (Tensor coarse = draft_->parameter(id); coarse.defined()) return coarse;
   return parameter(id);
+}
+
+CodedValue ModelEngine::codes_of(const Leaf& leaf) {
+  const ParameterId& id = leaves_.at(&leaf);
+  WeightStream::Stored stored = drafting_ ? draft_->stored(id) : WeightStream::Stored{};
+  if (!stored.rows.defined() && !(drafting_ && draft_->parameter_is_copied(id))) stored = stored_parameter(*this, id);
+  return {std::move(stored.rows), stored.type};
 }
 
 void ModelEngine::micro_step(const std::function<Tensor()>& loss) {

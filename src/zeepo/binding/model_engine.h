@@ -49,7 +49,8 @@ class ModelEngine final : public Engine, private VisitHooks, private Leaf::Store
   void before_backward(Module& module) override;
   void after_backward(Module& module) override;
   Gradient::Target gradient_of(const Leaf& leaf) override;
-  Tensor value_of(const Leaf& leaf) const override;
+  Tensor value_of(const Leaf& leaf) override;
+  CodedValue codes_of(const Leaf& leaf) override;
 
   void train_pass(const std::function<Tensor()>& loss, float loss_gradient);
 

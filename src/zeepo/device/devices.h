@@ -18,6 +18,9 @@ int cuda_devices();
 enum class BatchInvariant : bool { no, yes };
 // Throw Error when there is no such GPU.
 std::unique_ptr<Stream> make_cuda_stream(int device, BatchInvariant batch_invariant = BatchInvariant::no);
+// Work given to the stream from now on goes to a stream of another library's in this process, which is named by its
+// cudaStream_t, and starts behind what was given before.
+void follow_stream(Stream& stream, std::uintptr_t handle);
 struct DeviceMemory {
   std::string name;                  // of the GPU
   std::array<std::int32_t, 4> id{};  // of the GPU, in the whole world

@@ -6,6 +6,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/timeline.h"
+#include "zeepo/infer/generate_ahead.h"
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
@@ -167,6 +168,7 @@ class Text {
 Generation generate(ModelEngine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
                     const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token) {
   check_prompt(model.config(), prompt, options.max_new_tokens);
+  if (runs_ahead(engine, options)) return generate_ahead(engine, model, dtype, prompt, options, on_token);
   const bool dry = Device::current().compute.dry();
   // Of a dry run the first pass is recorded, the second runs ahead of the third, and the later ones are alike.
   constexpr int kDryRounds = 3;

@@ -84,8 +84,18 @@ std::int64_t Past::longest(std::int64_t time) const {
 
 Tensor Past::attend(const Tensor& qkv, const HeadLayout& heads, const AttentionOptions& options,
                     std::size_t layer) const {
-  if (pages != nullptr) return attention(qkv, heads, options, pages->layers[layer], sequences);
+  if (pages != nullptr) {
+    if (ahead) ahead->next = layer + 1 < pages->layers.size() ? &pages->layers[layer + 1] : nullptr;
+    return attention(qkv, heads, options, pages->layers[layer], sequences, ahead.get());
+  }
   return cache ? attention(qkv, heads, options, cache->layers[layer]) : attention(qkv, heads, options);
+}
+
+Tensor Pass::attend(const Tensor& qkv, const HeadLayout& heads, const AttentionOptions& options,
+                    std::size_t layer) const {
+  if (past.cache != nullptr && past.pages == nullptr)
+    return rotary_attention(qkv, heads, cosines, sines, options, past.cache->layers[layer]);
+  return past.attend(rotary(qkv, heads, cosines, sines, 0), heads, options, layer);
 }
 
 Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets, std::optional<float> divisor) {
@@ -103,7 +113,7 @@ Tensor LanguageModel::logits(const Tensor& ids, KvCache* cache, Positions positi
 Tensor LanguageModel::logits(const Tensor& ids, KvPages& pages, std::span<const PagedSequence> sequences,
                              std::span<const std::int64_t> rows) {
   check_ids(ids, "ids");
-  const Tensor x = body(ids, {.pages = &pages, .sequences = sequences});
+  const Tensor x = body(ids, {.pages = &pages, .sequences = sequences, .ahead = std::make_shared<PagesAhead>()});
   return head_->logits(rows_of(x, rows, {1, static_cast<std::int64_t>(rows.size()), x.shape()[2]}));
 }
 
@@ -124,7 +134,13 @@ Tensor LanguageModel::Head::loss(const Tensor& x, const Tensor& targets, std::op
 }
 
 Tensor LanguageModel::Head::logits(const Tensor& x) {
-  return visit(x, [this](const Tensor& input) { return linear((*norm_)(input), *weight_); });
+  return visit(x, [this](const Tensor& input) {
+    const auto* norm = dynamic_cast<const RmsNorm*>(norm_);
+    if (norm != nullptr && in_few_rows(input))
+      if (Tensor y = few_row_linear(input, *weight_, {}, {.norm = norm->weight(), .eps = norm->eps()}); y.defined())
+        return y;
+    return linear((*norm_)(input), *weight_);
+  });
 }
 
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config) {

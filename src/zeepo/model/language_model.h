@@ -34,6 +34,7 @@ struct Past {
   KvCache* cache = nullptr;
   KvPages* pages = nullptr;
   std::span<const PagedSequence> sequences = {};  // with pages; borrowed
+  std::shared_ptr<PagesAhead> ahead = {};         // with pages: from layer to layer
 
   // The position of each token of a row of `time` tokens, and how long the longest sequence is with them.
   std::vector<std::int32_t> positions(std::int64_t time) const;
@@ -45,6 +46,9 @@ struct Past {
 struct Pass {
   Tensor cosines, sines;  // of the pass's positions; undefined where the model has none
   Past past = {};
+
+  // Rotates the queries and keys, and attends.
+  Tensor attend(const Tensor& qkv, const HeadLayout& heads, const AttentionOptions& options, std::size_t layer) const;
 };
 
 class LanguageModel : public Module {

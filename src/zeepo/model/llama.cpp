@@ -53,16 +53,26 @@ class Llama::Block final : public Module {
   // x, y: (B, T, C)
   Tensor run(const Tensor& x, const Pass& pass) {
     return visit(x, [this, pass](const Tensor& input) {
+      if (in_few_rows(input)) return few_rows(input, pass);
       Tensor qkv = qkv_(input_norm_(input));  // (B, T, (H + 2·Hkv)·D)
       if (query_norm_) qkv = qk_norm(qkv, heads_, query_norm_->weight(), key_norm_->weight(), query_norm_->eps());
-      qkv = rotary(qkv, heads_, pass.cosines, pass.sines, 0);
-      const Tensor mixed = pass.past.attend(qkv, heads_, attention_, layer_);  // (B, T, H·D)
+      const Tensor mixed = pass.attend(qkv, heads_, attention_, layer_);  // (B, T, H·D)
       const auto [sum, normalised] = add_rms_norm(input, output_(mixed), middle_norm_.weight(), middle_norm_.eps());
       return add(sum, down_(swiglu(gate_up_(normalised))));
     });
   }
 
  private:
+  // The same, with what stands around the products as a part of them.
+  Tensor few_rows(const Tensor& input, const Pass& pass) {
+    Tensor qkv = qkv_.with(input, {.norm = input_norm_.weight(), .eps = input_norm_.eps()});
+    if (query_norm_) qkv = qk_norm(qkv, heads_, query_norm_->weight(), key_norm_->weight(), query_norm_->eps());
+    const Tensor mixed = pass.attend(qkv, heads_, attention_, layer_);
+    const Tensor sum = output_.with(mixed, {.sum = input});
+    const Tensor gated = gate_up_.with(sum, {.norm = middle_norm_.weight(), .eps = middle_norm_.eps(), .swiglu = true});
+    return down_.with(gated, {.sum = sum});
+  }
+
   static Linear::Options options(const ModelConfig& config, bool bias) {
     return {.bias = bias ? Bias::yes : Bias::no, .init_deviation = config.init_range};
   }

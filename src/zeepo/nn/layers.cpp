@@ -7,6 +7,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/ops/activated_linear.h"
 #include "zeepo/ops/activation.h"
+#include "zeepo/ops/add.h"
 #include "zeepo/ops/embedding.h"
 #include "zeepo/ops/join.h"
 #include "zeepo/ops/norm.h"
@@ -162,10 +163,30 @@ Tensor Linear::of_activated(const Tensor& x, Activation f) {
   });
 }
 
+Tensor few_row_linear(const Tensor& x, const Parameter& weight, const Tensor& bias, const Around& around) {
+  if (const CodedValue codes = weight.leaf().codes(); codes.defined())
+    return linear_around(x, codes, weight.shape()[0], bias, around);
+  return linear_around(x, weight, bias, around);
+}
+
+Tensor Linear::with(const Tensor& x, const Around& around) {
+  return visit(x, [this, &around](const Tensor& input) {
+    if (weight_ && layout_ == WeightLayout::out_in && products_ == Products::as_stored)
+      if (Tensor y = few_row_linear(input, *weight_, bias(), around); y.defined()) return y;
+    Tensor y = forward(around.norm.defined() ? rms_norm(input, around.norm, around.eps) : input);
+    if (around.swiglu) y = swiglu(y);
+    return around.sum.defined() ? add(around.sum, y) : y;
+  });
+}
+
 Embedding::Embedding(std::int64_t vocab, std::int64_t width, float init_deviation)
     : weight_(&parameter("weight", {vocab, width}, Init::normal(init_deviation))) {}
 
-Tensor Embedding::forward(const Tensor& ids) { return embedding(ids, *weight_); }
+Tensor Embedding::forward(const Tensor& ids) {
+  if (const CodedValue codes = weight_->leaf().codes(); codes.defined() && weight_->shape()[1] % kCodedRow == 0)
+    return embedding(ids, codes, weight_->shape(), weight_->leaf().dtype());
+  return embedding(ids, *weight_);
+}
 
 LayerNorm::LayerNorm(std::int64_t width, float eps)
     : weight_(&parameter("weight", {width}, Init::ones())),

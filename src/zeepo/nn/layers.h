@@ -8,6 +8,7 @@
 #include "zeepo/nn/module.h"
 #include "zeepo/ops/conv.h"
 #include "zeepo/ops/linear.h"
+#include "zeepo/ops/linear_around.h"
 
 namespace zeepo {
 
@@ -33,6 +34,8 @@ class Linear : public Module {
   Tensor forward(const Tensor& x) override;
   // The layer of f(x), as one op (ops/activated_linear.h) unless it is in tiles or computes in fp8.
   Tensor of_activated(const Tensor& x, Activation f);
+  // The layer of x with all around it, as one kernel where the device has one; for x in_few_rows().
+  Tensor with(const Tensor& x, const Around& around);
 
  private:
   class Tile;
@@ -59,6 +62,10 @@ void set_products(Module& model, Products products);
 // biases. A layer of which some parts are frozen and others not is cut there too, its bias as well, whatever the count:
 // each tile is frozen, or is not. Once, before an engine is made for the model.
 void tile_linears(Module& model, std::int64_t count);
+
+// A product with the weight, (out, in), and all around it, as one kernel of few rows; undefined where the device has
+// none.
+Tensor few_row_linear(const Tensor& x, const Parameter& weight, const Tensor& bias, const Around& around);
 
 // Rows of a table.   ids: int32 (B, T)   y: (B, T, width)
 class Embedding : public Module {

@@ -5,6 +5,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/kernels/coded_heads.h"
 #include "zeepo/kernels/copy_heads.h"
+#include "zeepo/kernels/decode_attention.h"
 #include "zeepo/kernels/norm.h"
 #include "zeepo/kernels/rotary.h"
 #include "zeepo/tensor/device.h"
@@ -129,17 +130,31 @@ std::int64_t cached_width(std::int64_t kv_heads, std::int64_t head_dim, DType dt
   return kv_heads * coded_head_bytes(head_dim);
 }
 
-Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerCache& cache) {
-  options.dropout = 0;  // a cache is for generation
-  const auto heads = split(qkv, layout);
-  const std::int64_t batch = qkv.shape()[0], time = qkv.shape()[1], length = cache.length + time;
+namespace {
+
+// Rows of a cache's keys or values.
+Heads cached(const Tensor& all, const HeadLayout& layout, std::int64_t begin, std::int64_t rows) {
+  Heads part = heads_of(all.view(), begin * all.shape()[2], layout.kv_heads, all.shape()[2] / layout.kv_heads);
+  part.rows = rows;
+  return part;
+}
+
+void check_room(const Tensor& qkv, const LayerCache& cache) {
+  const std::int64_t batch = qkv.shape()[0], length = cache.length + qkv.shape()[1];
   if (cache.keys.shape()[0] != batch || length > cache.keys.shape()[1])
     throw Error("attention: {} positions for {} sequences do not fit the cache {}", length, batch,
                 cache.keys.shape().str());
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerCache& cache) {
+  options.dropout = 0;  // a cache is for generation
+  const auto heads = split(qkv, layout);
+  check_room(qkv, cache);
+  const std::int64_t batch = qkv.shape()[0], time = qkv.shape()[1], length = cache.length + time;
   const auto cached = [&](const Tensor& all, std::int64_t begin, std::int64_t rows) {
-    Heads part = heads_of(all.view(), begin * all.shape()[2], layout.kv_heads, all.shape()[2] / layout.kv_heads);
-    part.rows = rows;
-    return part;
+    return zeepo::cached(all, layout, begin, rows);
   };
   Tensor y({batch, time, layout.heads * layout.head_dim}, qkv.dtype());
   if (cache.keys.dtype() == DType::u8) {
@@ -161,6 +176,36 @@ Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions o
                 View{}, options);
     });
   }
+  cache.length = length;
+  return y;
+}
+
+Tensor rotary_attention(const Tensor& qkv, const HeadLayout& layout, const Tensor& cosines, const Tensor& sines,
+                        const AttentionOptions& options, LayerCache& cache) {
+  const auto heads = split(qkv, layout);
+  check_room(qkv, cache);
+  const std::int64_t batch = qkv.shape()[0], length = cache.length + 1;
+  bool taken = false;
+  Tensor y;
+  if (qkv.shape()[1] == 1) {
+    y = Tensor({batch, 1, layout.heads * layout.head_dim}, qkv.dtype());
+    DecodeAttention op{.q = heads.q,
+                       .k = heads.k,
+                       .v = heads.v,
+                       .cosines = cosines.view(),
+                       .sines = sines.view(),
+                       .keys = cached(cache.keys, layout, 0, length),
+                       .values = cached(cache.values, layout, 0, length),
+                       .out = all_heads(y, layout),
+                       .options = options};
+    op.options.dropout = 0;
+    launch([&](auto& s) {
+      taken = takes(s, op);
+      if (taken) attend(s, op);
+    });
+  }
+  if (!taken) y = Tensor();
+  if (!taken) return attention(rotary(qkv, layout, cosines, sines, 0), layout, options, cache);
   cache.length = length;
   return y;
 }

@@ -37,5 +37,9 @@ struct LayerCache {
 // The same after a cached beginning, without dropout: qkv holds positions [cache.length, cache.length + T), which join
 // the cache.
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerCache& cache);
+// The same of qkv before its rotation, which is changed by it or is not; one position at a time takes one kernel where
+// the device has one.
+Tensor rotary_attention(const Tensor& qkv, const HeadLayout& layout, const Tensor& cosines, const Tensor& sines,
+                        const AttentionOptions& options, LayerCache& cache);
 
 }  // namespace zeepo

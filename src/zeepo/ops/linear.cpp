@@ -5,6 +5,7 @@
 #include "zeepo/autograd/tape.h"
 #include "zeepo/kernels/fp8.h"
 #include "zeepo/kernels/matmul.h"
+#include "zeepo/ops/linear_around.h"
 #include "zeepo/ops/linear_parameters.h"
 #include "zeepo/tensor/device.h"
 
@@ -32,6 +33,8 @@ void multiply_in_fp8(const Tensor& a, const Tensor& b, Transpose transpose_b, co
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout, Products products) {
+  if (layout == WeightLayout::out_in && products == Products::as_stored && in_few_rows(x))
+    if (Tensor y = linear_around(x, weight, bias); y.defined()) return y;
   const std::int64_t in = x.shape()[-1], out = linear_width(x, weight, bias, layout);
   Tensor y(x.shape().with_last(out), x.dtype());
   const Transpose transposed = forward_transpose(layout);

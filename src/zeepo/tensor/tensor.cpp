@@ -70,6 +70,10 @@ Tensor Tensor::viewed_as(Shape shape) const {
   return part(0, shape);
 }
 
+Tensor Tensor::bytes_as(std::size_t begin, Shape shape, DType dtype) const {
+  return Tensor(block_, offset_ + begin, shape, dtype);
+}
+
 Tensor Tensor::part(std::int64_t begin, Shape shape) const {
   if (begin < 0 || begin + shape.elements() > elements())
     throw Error("tensor: elements [{}, {}) of {}", begin, begin + shape.elements(), shape_.str());

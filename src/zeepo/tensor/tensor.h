@@ -42,6 +42,8 @@ class Tensor {
   Tensor viewed_as(Shape shape) const;
   // Elements [begin, begin + shape.elements()) of the flattened tensor; without the gradient.
   Tensor part(std::int64_t begin, Shape shape) const;
+  // The bytes from `begin` on as elements of another type; without the gradient.
+  Tensor bytes_as(std::size_t begin, Shape shape, DType dtype) const;
   // The same values, outside any backward pass.
   Tensor detached() const { return viewed_as(shape_); }
   // Whether this is the only tensor on its memory, so that it may be written in place.

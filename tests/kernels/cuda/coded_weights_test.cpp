@@ -4,6 +4,7 @@
 
 #include "tests/kernels/cuda/cuda_checks.h"
 #include "zeepo/kernels/coded_heads.h"
+#include "zeepo/kernels/embed_codes.h"
 
 namespace zeepo {
 namespace {
@@ -26,6 +27,27 @@ TEST(CudaCodedWeights, ExpandToTheBitsOfTheCpu) {
         expand_weights(cpu.stream, type, stored.on(cpu.stream).as<std::byte>(), expanded.on(cpu.stream));
         expand_weights(gpu(), type, stored.on(gpu()).as<std::byte>(), expanded.on(gpu()));
         expanded.expect_same_numbers(fmt::format("{} {}", name_of(type), name_of_case(dtype, rows)));
+      }
+    }
+}
+
+TEST(CudaCodedWeights, RowsOfATableAreThoseOfAllItsValues) {
+  constexpr std::int64_t kVocabulary = 9;
+  Threads cpu(2);
+  for (const CodedType type : {CodedType::int8, CodedType::int4})
+    for (const std::int64_t n : {128, 1280}) {
+      std::vector<float> values(static_cast<std::size_t>(kVocabulary * n));
+      fill_normal({5}, 0, values);
+      TypedValues coded(DType::i16, {static_cast<std::int64_t>(coded_bytes(type, kVocabulary * n)) / 2});
+      encode_weights(cpu.stream, type, values, coded.view().as<std::byte>());
+      Twin stored(std::move(coded)), ids = Twin::integers({3, 8, 0, 3}, {4});
+      for (const DType dtype : kFloatTypes) {
+        TypedValues all(dtype, {kVocabulary * n});
+        expand_weights(cpu.stream, type, stored.on(cpu.stream).as<std::byte>(), all.view());
+        Twin rows(dtype, {4, n});
+        on_both([&](auto& s) { embed_codes(s, ids.on(s), type, stored.on(s).template as<std::byte>(), rows.on(s)); });
+        rows.expect_same_bits(name_of_case(dtype, n));
+        for (std::int64_t i = 0; i < n; ++i) EXPECT_EQ(rows.cpu()[n + i], all[8 * n + i]);
       }
     }
 }

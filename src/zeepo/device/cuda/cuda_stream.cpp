@@ -2,6 +2,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/device/cuda/gpu_memory.h"
+#include "zeepo/device/cuda/point.h"
 #include "zeepo/device/cuda/uploads.h"
 
 namespace zeepo {
@@ -19,7 +20,10 @@ CudaStream::CudaStream(int device) : Stream(Backend::cuda), device_(device) {
   cublasLtHandle_t blas = nullptr;
   cuda_check(cublasLtCreate(&blas));
   blas_.reset(blas);
-  workspace_ = gpu_memory(device_, "the kernels' workspace", kWorkspaceBytes);
+  cuda_check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device_));
+  cuda_check(cudaDeviceGetAttribute(&architecture_, cudaDevAttrComputeCapabilityMajor, device_));
+  workspace_ = gpu_memory(device_, "the kernels' workspace", kWorkspaceBytes + kCounters * sizeof(unsigned));
+  cuda_check(cudaMemsetAsync(counters(), 0, kCounters * sizeof(unsigned), stream));
 }
 
 CudaStream::~CudaStream() = default;
@@ -34,6 +38,14 @@ std::byte* CudaStream::workspace(std::size_t bytes) {
     throw Error("GPU {}: a kernel asks for {} bytes of workspace; there are {}", device_, bytes, kWorkspaceBytes);
   return workspace_.data();
 }
+
+void CudaStream::follow(cudaStream_t stream) {
+  if (stream == handle()) return;
+  start_after(stream, point_of(handle()));
+  followed_ = stream;
+}
+
+unsigned* CudaStream::counters() { return reinterpret_cast<unsigned*>(workspace_.data() + kWorkspaceBytes); }
 
 void CudaStream::make_current() const { cuda_check(cudaSetDevice(device_)); }
 

@@ -7,6 +7,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <optional>
+
 #include "zeepo/device/cuda/check.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/device/memory.h"
@@ -25,7 +27,10 @@ class CudaStream final : public Stream {
   ~CudaStream() override;
 
   int device() const { return device_; }
-  cudaStream_t handle() const { return stream_.get(); }
+  cudaStream_t handle() const { return followed_.value_or(stream_.get()); }
+  // Work goes to a stream of another library's from now on, behind all that was given before. That stream outlives
+  // this one.
+  void follow(cudaStream_t stream);
   cublasLtHandle_t blas() const { return blas_.get(); }
   // 256-byte aligned. Throws Error when a kernel asks for more than there is.
   std::byte* workspace(std::size_t bytes);
@@ -36,14 +41,27 @@ class CudaStream final : public Stream {
   // See device/devices.h.
   void set_batch_invariant(BatchInvariant wanted) { batch_invariant_ = wanted; }
   bool batch_invariant() const { return batch_invariant_ == BatchInvariant::yes; }
+  // Whether no kernel or copy writes weights between their uses from now on: kernels may then ask for weights while
+  // what was given to the stream before still runs.
+  void set_weights_stay(bool stay) { weights_stay_ = stay && architecture_ >= 9; }
+  bool weights_stay() const { return weights_stay_; }
+
+  int multiprocessors() const { return multiprocessors_; }
+  int architecture() const { return architecture_; }  // the first number of its compute capability
+  // kCounters numbers that are zero, and that a kernel leaves zero.
+  static constexpr std::size_t kCounters = 4096;
+  unsigned* counters();
 
   void make_current() const;
   void synchronize() override;
 
  private:
   int device_;
+  int multiprocessors_ = 0, architecture_ = 0;
   BatchInvariant batch_invariant_ = BatchInvariant::no;
+  bool weights_stay_ = false;
   std::unique_ptr<cudaStream_t, Destroy<cudaStream_t, cudaStreamDestroy>> stream_;
+  std::optional<cudaStream_t> followed_;  // none: the own one
   std::unique_ptr<cublasLtHandle_t, Destroy<cublasLtHandle_t, cublasLtDestroy>> blas_;
   MemoryRange workspace_;
   std::unique_ptr<Uploads> uploads_;

@@ -5,6 +5,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
 #include "zeepo/device/cuda/cuda_stream.h"
+#include "zeepo/device/weights_stay.h"
 
 namespace zeepo {
 
@@ -23,6 +24,14 @@ std::unique_ptr<Stream> make_cuda_stream(int device, BatchInvariant batch_invari
   auto stream = std::make_unique<CudaStream>(device);
   stream->set_batch_invariant(batch_invariant);
   return stream;
+}
+
+void follow_stream(Stream& stream, std::uintptr_t handle) {
+  as_cuda(stream).follow(reinterpret_cast<cudaStream_t>(handle));
+}
+
+void set_weights_stay(Stream& stream, bool stay) {
+  if (stream.backend() == Backend::cuda) as_cuda(stream).set_weights_stay(stay);
 }
 
 DeviceMemory cuda_memory(int device) {

@@ -3,6 +3,7 @@
 #include "zeepo/kernels/coded_weights.h"
 #include "zeepo/kernels/cuda/floats.h"
 #include "zeepo/kernels/cuda/map.h"
+#include "zeepo/kernels/embed_codes.h"
 
 namespace zeepo {
 namespace {
@@ -57,7 +58,36 @@ __global__ void __launch_bounds__(kLanes* kRowsOfBlock)
   }
 }
 
+// A block has rows of codes of one row of the table.
+template <CodedType kType, class T>
+__global__ void __launch_bounds__(kLanes* kRowsOfBlock)
+    embed_codes_kernel(const std::int32_t* ids, const std::byte* table, std::int64_t rows_each, T* y) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.y) * kRowsOfBlock + threadIdx.x / kLanes;
+  if (at >= rows_each) return;
+  const int lane = threadIdx.x % kLanes;
+  const std::byte* const row =
+      table + (ids[blockIdx.x] * rows_each + at) * static_cast<std::int64_t>(coded_row_bytes(kType));
+  T* const to = y + (static_cast<std::int64_t>(blockIdx.x) * rows_each + at) * kCodedRow;
+  if constexpr (kType == CodedType::int8)
+    expand_int8(row, lane, to);
+  else
+    expand_int4(row, lane, to);
+}
+
 }  // namespace
+
+void embed_codes(CudaStream& stream, ConstView ids, CodedType type, const std::byte* table, View y) {
+  const std::int64_t rows_each = y.shape[-1] / kCodedRow;
+  if (ids.elements() == 0 || rows_each == 0) return;
+  const dim3 blocks(static_cast<unsigned>(ids.elements()), static_cast<unsigned>(pieces(rows_each, kRowsOfBlock)));
+  cuda::with_float_type(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto kernel =
+        type == CodedType::int8 ? embed_codes_kernel<CodedType::int8, T> : embed_codes_kernel<CodedType::int4, T>;
+    kernel<<<blocks, kLanes * kRowsOfBlock, 0, stream.handle()>>>(ids.as<std::int32_t>(), table, rows_each, y.as<T>());
+    check_launch();
+  });
+}
 
 void expand_weights(CudaStream& stream, CodedType type, const std::byte* rows, View values) {
   const std::int64_t count = values.elements() / kCodedRow;
