@@ -95,6 +95,8 @@ class Batched : public ::testing::TestWithParam<std::string> {
       inference.engine().settle();
       EXPECT_EQ(ended, asked.size());
       EXPECT_EQ(batch.scheduler().pool().free_pages(), limits.pages);
+      EXPECT_EQ(batch.drafted().tokens > 0, options.drafts == Drafts::wanted);
+      EXPECT_LE(batch.drafted().accepted, batch.drafted().tokens);
     }
     for (const Place place : kPlaces)
       EXPECT_LE(static_cast<std::int64_t>(inference.session().peak(place).total),
@@ -149,6 +151,36 @@ TEST_P(Batched, CompanyChangesNothingWhereverTheWeightsLive) {
   }
 }
 
+// A draft changes when tokens come: no token, and no bit of a likelihood.
+TEST_P(Batched, DraftsChangeNothing) {
+  const std::vector<Asked> asked = unequal();
+  const auto expected = one_by_one(asked);
+  std::vector<InferenceOptions> places(4, options());
+  places[1].params.host = 1;
+  places[2].params.nvme = 1;
+  places[2].draft_place = Place::host;
+  places[3].params.host = 0.5;
+  places[3].kv = Place::host;
+  BatchLimits few = tight(), many{.sequences = 16, .prefill_tokens = 512, .page_rows = 32, .pages = 16};
+  few.draft_tokens = 4;
+  many.draft_tokens = 3;
+  many.drafted_at_once = 20;  // not three for each
+  for (InferenceOptions& place : places) {
+    place.drafts = Drafts::wanted;
+    for (const BatchLimits& limits : {few, many})
+      EXPECT_EQ(together(place, asked, limits), expected) << placement_flags(place);
+  }
+  ThreadsWorld world(3);
+  run(world, [&](Communicator& communicator) {
+    InferenceOptions sharded = options();
+    sharded.threads = 1;
+    sharded.params.host = 1;
+    sharded.drafts = Drafts::wanted;
+    const auto texts = together(sharded, asked, few, communicator);
+    EXPECT_EQ(texts, communicator.rank() == 0 ? expected : std::vector<Text>());
+  });
+}
+
 TEST_P(Batched, ACacheInHostMemoryLeavesTheDeviceToOthers) {
   const BatchLimits limits{.sequences = 4, .prefill_tokens = 8, .page_rows = 16, .pages = 200};
   const auto plan = [&](Place kv) {
@@ -186,14 +218,17 @@ TEST_P(Batched, TheRanksFollowTheFirst) {
 
 // A GPU has just as much memory as the plan says: passes of all sizes, in any order, must not need more.
 TEST_P(Batched, ThePlanHoldsWhateverComes) {
-  for (const BatchLimits& limits :
-       {tight(), BatchLimits{.sequences = 12, .prefill_tokens = 40, .page_rows = 8, .pages = 40}})
+  for (BatchLimits limits : {tight(), BatchLimits{.sequences = 12, .prefill_tokens = 40, .page_rows = 8, .pages = 40}})
     for (const double below : {0.0, 0.6}) {
       InferenceOptions exact = options();
       exact.threads = 1;
       exact.params.host = below;
       if (below > 0) exact.kv = Place::host;
       exact.prefetch_bytes = 1 << 15;
+      if (below > 0) {
+        exact.drafts = Drafts::wanted;
+        limits.draft_tokens = 3;
+      }
       BatchLimits planned = limits;
       planned.kv = exact.kv;
       const InferenceWork work = [&](ModelEngine& engine, LanguageModel& model) {

@@ -22,6 +22,7 @@ struct Answer {
   std::vector<float> logits;
   Generation generation;
   PlaceBytes planned, used;
+  FilesInUse files;
 };
 
 class Streamed : public ::testing::TestWithParam<std::string> {
@@ -51,6 +52,7 @@ class Streamed : public ::testing::TestWithParam<std::string> {
     work(inference.engine(), inference.model());
     answer.ids = answer.generation.ids;
     answer.planned = inference.plan().memory.bytes;
+    answer.files = inference.files();
     for (const Place place : kPlaces)
       answer.used[static_cast<std::size_t>(place)] = static_cast<std::int64_t>(inference.session().peak(place).total);
     return answer;
@@ -84,6 +86,45 @@ TEST_P(Streamed, TokensAndLogitsAreTheSameWhereverTheWeightsLive) {
     EXPECT_EQ(streamed.logits, resident.logits) << placement_flags(options);
     for (std::size_t i = 0; i < kPlaces.size(); ++i) EXPECT_LE(streamed.used[i], streamed.planned[i]);
   }
+}
+
+// Nothing is copied, and no room of the disk is taken, where the model's files have what a run needs.
+TEST_P(Streamed, WeightsInFilesAreReadFromTheModelsOwn) {
+  constexpr auto kNvme = static_cast<std::size_t>(Place::nvme);
+  const WeightFiles files(golden_.directory);
+  const SafetensorsEntry& any = files.at(files.names().front());
+  InferenceOptions resident = options();
+  resident.dtype = any.dtype.value();
+  const Answer expected = answer(resident);
+  InferenceOptions below = resident;
+  below.threads = 1;
+  below.params.nvme = 1;
+  below.nvme_paths = {files_.path()};
+  for (const int ranks : {1, 3}) {
+    ThreadsWorld world(ranks);
+    run(world, [&](Communicator& communicator) {
+      const Answer own = answer(below, communicator);
+      InferenceOptions copies = below;
+      copies.copy_weights = true;
+      const Answer copied = answer(copies, communicator);
+      for (const Answer* one : {&own, &copied}) {
+        EXPECT_EQ(one->ids, expected.ids);
+        EXPECT_EQ(one->logits, expected.logits);
+        EXPECT_GT(one->generation.last_pass().moved.carried.read, 0);
+      }
+      EXPECT_GT(own.files.in_place_bytes, 0);
+      EXPECT_EQ(own.files.copied_bytes, 0);
+      EXPECT_EQ(own.files.why_copied, "");
+      EXPECT_EQ(own.planned[kNvme], 0);
+      EXPECT_EQ(copied.files.copied_bytes, own.files.in_place_bytes);
+      EXPECT_GE(copied.planned[kNvme], copied.files.copied_bytes);
+    });
+  }
+  InferenceOptions other = below;
+  other.dtype = resident.dtype == DType::f32 ? DType::bf16 : DType::f32;
+  const Answer converted = answer(other);
+  EXPECT_EQ(converted.files.in_place_bytes, 0);
+  EXPECT_TRUE(names(converted.files.why_copied, any.dtype_name, name_of(other.dtype)));
 }
 
 TEST_P(Streamed, EveryPassFetchesWhatLivesBelowTheDevice) {
@@ -274,6 +315,11 @@ TEST_F(Placed, TooLittleMemoryNamesAWayThatFits) {
   again.choose = {};
   EXPECT_LE(plan(again).memory.bytes[0], 2 * kMiB);
   EXPECT_TRUE(names(error_text([&] { plan(with(1000, 64 * kMiB)); }), "raise --memory", "--nvme-path"));
+  again.device_bytes = 64 * kMiB;
+  again.drafts = Drafts::wanted;
+  again.draft_place = Place::host;
+  again.host_bytes = plan(again).memory.bytes[1] - 1;
+  EXPECT_TRUE(names(error_text([&] { plan(again); }), "--speculate off fits"));
 }
 
 TEST(InferenceOptions, ThatContradictEachOtherAreRefused) {

@@ -49,6 +49,26 @@ TEST(Scheduler, CarriesDecodingAndAChunkOfAPromptTogether) {
   EXPECT_TRUE(step.parts[1].wants_logits);
 }
 
+// Tokens that a draft had right have been run with the pass that checked them.
+TEST(Scheduler, GoesOnAfterTheDraftedTokensThatWereRight) {
+  Scheduler scheduler(limits(4, 5, 20));
+  scheduler.add(7, prompt_of(2), 6);
+  (void)scheduler.next();
+  scheduler.continue_with(7, 50);
+  (void)scheduler.next();
+  scheduler.accept(7, 2);
+  scheduler.continue_with(7, 53);
+  BatchStep step = scheduler.next();
+  ASSERT_EQ(step.parts.size(), 1u);
+  EXPECT_EQ(step.parts[0].ids, (Ids{53}));
+  EXPECT_EQ(step.parts[0].past, 5);
+  EXPECT_TRUE(step.another);  // four tokens are chosen, this pass gives the fifth
+  EXPECT_TRUE(names(error_text([&] { scheduler.accept(7, 2); }), "2 drafted tokens"));
+  scheduler.continue_with(7, 54);
+  EXPECT_TRUE(names(error_text([&] { scheduler.accept(7, 1); }), "waits for none"));
+  EXPECT_FALSE(scheduler.next().another);
+}
+
 TEST(Scheduler, AdmitsByPagesInTheOrderOfComing) {
   Scheduler scheduler(limits(8, 100, 5));  // 20 positions
   scheduler.add(1, prompt_of(8), 5);       // 12 positions: the last token is not run
@@ -168,16 +188,22 @@ TEST(BatchStep, TravelsAsNumbers) {
   step.another = true;
   step.parts.push_back({5, 17, {1, 2, 3}, {9, 4}, true});
   step.parts.push_back({6, 0, {8}, {}, false});
+  step.parts.push_back({7, 3, {4, 5, 6}, {1}, true, 2});
   const auto numbers = numbers_of(step);
   const BatchStep read = step_of(numbers);
   EXPECT_TRUE(read.another);
   EXPECT_FALSE(read.over);
-  ASSERT_EQ(read.parts.size(), 2u);
+  ASSERT_EQ(read.parts.size(), 3u);
   EXPECT_EQ(read.parts[0].past, 17);
   EXPECT_EQ(read.parts[0].ids, (Ids{1, 2, 3}));
   EXPECT_EQ(read.parts[0].pages, (Ids{9, 4}));
   EXPECT_TRUE(read.parts[0].wants_logits);
   EXPECT_FALSE(read.parts[1].wants_logits);
+  EXPECT_EQ(read.parts[2].drafted, 2);
+  EXPECT_EQ(read.parts[2].logit_rows(), 3);
+  BatchStep odd;
+  odd.parts.push_back({1, 0, {1}, {0}, true, 1});
+  EXPECT_TRUE(names(error_text([&] { step_of(numbers_of(odd)); }), "2 rows of logits of 1 tokens"));
   for (std::size_t cut = 0; cut < numbers.size(); ++cut)
     EXPECT_TRUE(names(error_text([&] { step_of(std::span(numbers).first(cut)); }), "ends too early"));
 }

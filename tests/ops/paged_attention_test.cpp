@@ -92,6 +92,37 @@ TEST(PagedAttention, OfCodedKeysAndValuesIsThatOfEachSequenceAloneToTheBit) {
   expect_each_alone(Place::host, DType::u8);
 }
 
+// More positions than a block has, and one sequence that is longer than a block: fetched as if they were on the device.
+TEST(PagedAttention, OfBlocksFromHostMemoryIsThatOfPagesOnTheDevice) {
+  TestDevice device;
+  LowerTiers lower({.host_bytes = 1 << 24, .nvme_paths = {}}, device.stream(), device.stream());
+  const DeviceScope scope(device.stream(), device.memory(), &lower);
+  constexpr std::int64_t kRows = 64;
+  const std::vector<std::int64_t> lengths{500, 400, 200, kHostBlockPositions + 100, 30, 700, 300, 25, 1};
+  std::vector<std::vector<std::int32_t>> pages_of;
+  std::int32_t next = 0;
+  for (const std::int64_t length : lengths) {
+    auto& pages = pages_of.emplace_back();
+    for (std::int64_t page = 0; page * kRows <= length; ++page) pages.push_back(next++);
+  }
+  std::vector<std::vector<float>> results;
+  for (const Place place : {Place::device, Place::host}) {
+    LayerPages pages({next, kRows, cached_width(kHeads.kv_heads, kHeads.head_dim, DType::f32)}, DType::f32, place);
+    for (const bool prompts : {true, false}) {
+      std::vector<PagedSequence> parts;
+      std::int64_t rows = 0;
+      for (std::size_t i = 0; i < lengths.size(); ++i) {
+        parts.push_back({prompts ? 0 : lengths[i], prompts ? lengths[i] : 1, pages_of[i]});
+        rows += parts.back().rows;
+      }
+      const auto input = Tensor::from<float>(drawn(prompts ? 1 : 2, rows * kHeads.width()), {1, rows, kHeads.width()});
+      results.push_back(attention(input, kHeads, {.scale = 0.25f}, pages, parts).to_floats());
+    }
+  }
+  EXPECT_EQ(results[0], results[2]);
+  EXPECT_EQ(results[1], results[3]);
+}
+
 TEST(PagedAttention, PagesBelowTheDeviceNeedATierThere) {
   const TestDevice device;
   EXPECT_TRUE(names(error_text([] { make_pages(Place::host); }), "no host memory"));

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""serve_test.py PROGRAM: `zeepo serve` as clients see it, well-behaved ones and others."""
+"""serve_test.py PROGRAM [SECONDS]: `zeepo serve` as clients see it, well-behaved ones and others.
+
+Many clients at once ask twice each, or for SECONDS, and then report what they saw."""
 import json
 import signal
 import socket
@@ -12,9 +14,10 @@ from pathlib import Path
 from server import TEMPLATE, Server, generated, make_model
 
 PROGRAM = sys.argv[1]
+SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 0
 CLIENTS, TOKENS = 64, 24
 # Weights through a link so slow that a pass takes a quarter of a second.
-SLOW = ["--offload-param", "host", "--prefetch", "0", "--simulate-link", "host-device=4MB/s"]
+SLOW = ["--offload-param", "host", "--prefetch", "0", "--simulate-link", "host-device=4MB/s", "--speculate", "off"]
 
 
 def until(condition, what):
@@ -38,13 +41,15 @@ def streamed_text(answer):
 
 def many_clients(server, expected):
     """None is dropped or mixed up: each gets what generate gives for its prompt."""
-    faults = []
+    faults, answers = [], [0] * CLIENTS
     barrier = threading.Barrier(CLIENTS)
+    end = time.monotonic() + SECONDS
 
     def client(number, prompt):
         try:
             barrier.wait()
-            for stream in (number % 2 == 0, number % 2 == 1):
+            while answers[number] < 2 or time.monotonic() < end:
+                stream = (number + answers[number]) % 2 == 0
                 answer = server.complete(prompt, TOKENS, stream=stream)
                 text = streamed_text(answer) if stream else answer.json()["choices"][0]["text"]
                 assert text == expected[prompt]["text"], (prompt, stream, text, expected[prompt]["text"])
@@ -53,6 +58,7 @@ def many_clients(server, expected):
                     assert usage["prompt_tokens"] == result["prompt_tokens"]
                     assert usage["completion_tokens"] == len(result["ids"])
                     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+                answers[number] += 1
         except Exception as fault:  # told by the main thread
             faults.append((number, repr(fault)))
 
@@ -65,7 +71,9 @@ def many_clients(server, expected):
     until(lambda: server.stats()["running"] == 0, "all places are free again")
     stats = server.stats()
     assert stats["kv_pages"]["free"] == stats["kv_pages"]["all"] > 0, stats
-    assert stats["ended"] >= 2 * CLIENTS, stats
+    assert stats["ended"] >= sum(answers), stats
+    if SECONDS:
+        print(f"{CLIENTS} clients, {SECONDS:g} s: {sum(answers)} answers, {min(answers)} to {max(answers)} each, none wrong")
 
 
 def plain_paths(server):
@@ -241,6 +249,20 @@ def leave_and_queue(model):
         assert server.process.wait(timeout=20) == 0
 
 
+def drafts(model, expected):
+    """Weights from the model's own files, and drafts: the same texts, alone and together."""
+    with Server(PROGRAM, model, "--offload-param", "nvme", "--nvme-path", model.parent, "--speculate", "4", "--name",
+                "tiny-chat") as server:
+        assert server.stats()["about"]["tiers"][2]["in_model_files"] > 0
+        for prompt in list(expected)[:4]:
+            assert server.complete(prompt, TOKENS).json()["choices"][0]["text"] == expected[prompt]["text"]
+        assert server.stats()["speculation"]["drafted"] > 0, server.stats()
+        together = server.complete(list(expected)[:12], TOKENS).json()["choices"]
+        assert [choice["text"] for choice in together] == [expected[prompt]["text"] for prompt in list(expected)[:12]]
+        metrics = server.get("/metrics").body
+        assert b"\nzeepo_drafted_tokens_total " in metrics and b"\nzeepo_accepted_tokens_total " in metrics, metrics
+
+
 def keys(model, directory):
     (directory / "keys").write_text("first-key\n\n  second-key \n")
     (model / "chat_template.jinja").unlink()  # and a model without a chat template
@@ -273,6 +295,7 @@ def main():
             rude_clients(server, expected)
             many_clients(server, expected)
         leave_and_queue(model)
+        drafts(model, expected)
         keys(model, directory)
 
 

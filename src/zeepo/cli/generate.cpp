@@ -108,8 +108,8 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   if (!options.trace.empty()) where.timeline = &traced.emplace(options.trace, communicator).timeline();
   BatchLimits limits = limits_of_one(prompt.size(), options.generate.max_new_tokens, options.prefill_chunk);
   limits.kv = where.kv;
+  limits.draft_tokens = options.generate.draft_tokens;
   const bool pages = where.kv != Place::device;  // which a cache in one piece cannot do
-  if (pages) leave_out_drafts(where, communicator);
   Inference inference(where, communicator, [&](ModelEngine& engine, LanguageModel& model) {
     (void)logits_of_prompt(engine, model);
     if (pages)
@@ -119,6 +119,7 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   });
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));
+  tell_of_copies(inference, communicator);
   const auto logits = logits_of_prompt(inference.engine(), inference.model());
   const auto on_token = [&](std::int32_t token) { speech.token(token); };
   Generation result;
@@ -180,10 +181,12 @@ nlohmann::ordered_json generation_summary(Inference& inference, const Generation
   for (const auto& text : gather_texts(session.communicator(), rank_report(session, moved.sent, moved.carried).dump()))
     ranks.push_back(nlohmann::ordered_json::parse(text));
   const PassReport& pass = passes.median_pass();
+  const FilesInUse files = inference.files();
   return {{"event", "summary"},
           {"params", parameter_count(inference.engine().units())},
           {"world_size", session.communicator().size()},
           {"placement", placement_flags(inference.plan().options)},
+          {"files", {{"in_place_bytes", files.in_place_bytes}, {"copied_bytes", files.copied_bytes}}},
           {"seconds_per_step", pass.seconds},
           {"stall_seconds", {{"gather", pass.stalls.gather}, {"host", pass.stalls.host}, {"nvme", pass.stalls.nvme}}},
           {"speculation", {{"drafted", passes.drafted}, {"accepted", passes.accepted}}},

@@ -79,6 +79,7 @@ std::vector<BatchLimits> limits_for(const std::vector<BatchPrompt>& prompts, con
   limits.sequences = std::min(request.max_batch, static_cast<std::int64_t>(prompts.size()));
   limits.prefill_tokens = request.prefill_chunk;
   limits.kv = kv;
+  limits.draft_tokens = request.generate.draft_tokens;
   std::vector<std::int64_t> positions;
   for (const BatchPrompt& prompt : prompts) {
     const std::int64_t all = static_cast<std::int64_t>(prompt.ids.size()) + prompt.max_new_tokens;
@@ -121,6 +122,8 @@ Generation generate_all(BatchGenerator& batch, const std::vector<BatchPrompt>& p
   }
   results.print_ended();
   batch.finish();
+  passes.drafted = batch.drafted().tokens;
+  passes.accepted = batch.drafted().accepted;
   return passes;
 }
 
@@ -137,7 +140,6 @@ void run_batch(const InferenceOptions& asked, const GenerateRequest& request, Co
 
   std::optional<TraceFile> traced;
   InferenceOptions where = asked;
-  leave_out_drafts(where, communicator);
   if (!request.trace.empty()) where.timeline = &traced.emplace(request.trace, communicator).timeline();
 
   const std::vector<BatchLimits> all_limits = limits_for(prompts, request, where.kv);
@@ -145,6 +147,7 @@ void run_batch(const InferenceOptions& asked, const GenerateRequest& request, Co
   const BatchLimits& limits = all_limits[inference.planned()];
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));
+  tell_of_copies(inference, communicator);
 
   const auto start = Clock::now();
   Generation passes;

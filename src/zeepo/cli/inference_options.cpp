@@ -4,6 +4,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/say.h"
+#include "zeepo/base/size.h"
 #include "zeepo/infer/coded_cache.h"
 #include "zeepo/train/option_values.h"
 
@@ -47,6 +48,11 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
       ->capture_default_str()
       ->group(kMemory);
   command.add_option("--nvme-path", nvme_paths_, "Directories on fast disks, with commas between; used together")
+      ->group(kMemory);
+  command
+      .add_flag("--copy-weights", plain_.copy_weights,
+                "Copy weights that live in files to --nvme-path first, with checksums, even where the model's own "
+                "files have them: for a model on a slow disk")
       ->group(kMemory);
   command.add_option("--prefetch", prefetch_, "Weights on their way ahead of their use, at most; 0: none [256MiB]")
       ->group(kMemory);
@@ -125,10 +131,11 @@ RankOptions InferenceArguments::ranks() const {
   return ranks;
 }
 
-void leave_out_drafts(InferenceOptions& options, const Communicator& communicator) {
-  if (options.drafts == Drafts::wanted && communicator.rank() == 0)
-    say("{}: --speculate is for one text whose KV cache is on the device; this runs without\n", options.command);
-  options.drafts = Drafts::none;
+void tell_of_copies(const Inference& inference, const Communicator& communicator) {
+  const FilesInUse files = inference.files();
+  if (files.copied_bytes > 0 && !inference.plan().options.copy_weights && communicator.rank() == 0)
+    say("{}: {} of weights are copied to --nvme-path, not read from the model's own files: {}\n",
+        inference.plan().options.command, format_size(files.copied_bytes), files.why_copied);
 }
 
 }  // namespace zeepo::cli

@@ -30,7 +30,7 @@ class InferenceArguments {
   double timeout_seconds_ = 0;
 };
 
-// Batches and pages draft nothing. Says so where drafts were asked for.
-void leave_out_drafts(InferenceOptions& options, const Communicator& communicator);
+// Says on rank 0 which weights that live in files are not read from the model's own, and why.
+void tell_of_copies(const Inference& inference, const Communicator& communicator);
 
 }  // namespace zeepo::cli

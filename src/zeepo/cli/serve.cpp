@@ -27,7 +27,7 @@ struct Options {
   OpenAiServer::Options server;
   std::string name, max_body = "4MiB";
   std::filesystem::path key_file;
-  std::int64_t prefill_chunk = 512, kv_tokens = 0;
+  std::int64_t prefill_chunk = 512, kv_tokens = 0, draft_tokens = 0;
 };
 
 std::string name_of_model(const std::filesystem::path& directory) {
@@ -40,6 +40,7 @@ std::vector<BatchLimits> limits_for(const Options& options, const ModelConfig& c
   limits.sequences = options.server.max_batch;
   limits.prefill_tokens = options.prefill_chunk;
   limits.kv = kv;
+  limits.draft_tokens = options.draft_tokens;
   if (options.kv_tokens > 0) return limits_to_try(limits, options.kv_tokens, options.kv_tokens);
   const std::int64_t usual = std::min(config.max_positions, kUsualPositions);
   return limits_to_try(limits, usual * limits.sequences, std::min(config.max_positions, kLeastPositions));
@@ -55,6 +56,12 @@ nlohmann::ordered_json about(Inference& inference, const BatchLimits& limits, co
     for (const Kind kind : kKinds) tier["bytes"][std::string(name_of(kind))] = plan.memory.peak[i][kind];
     tier["total"] = plan.memory.bytes[i];
     tier["budget"] = plan.budgets[i];
+    if (place == Place::nvme) {  // those take no room of the budget
+      const std::int64_t own = inference.files().in_place_bytes;
+      tier["in_model_files"] = own;
+      tier["bytes"]["params"] = plan.memory.peak[i][Kind::params] + own;
+      tier["total"] = plan.memory.bytes[i] + own;
+    }
     tiers.push_back(std::move(tier));
   }
   return {{"model", name},
@@ -97,10 +104,8 @@ void listen(Inference& inference, BatchPass& pass, const BatchLimits& limits, co
 }
 
 // From the end of loading on a signal is watched for; `watch` outlives the ranks' farewell.
-void run(const InferenceOptions& asked, const Options& options, Communicator& communicator,
+void run(const InferenceOptions& where, const Options& options, Communicator& communicator,
          std::optional<StopRequest::Watch>& watch) {
-  InferenceOptions where = asked;
-  leave_out_drafts(where, communicator);
   const ModelConfig config = load_config(where.model);
   (void)tokenizer_of(where.model);  // what is wrong with it is said before the weights are read
   auto chat = ChatTemplate::load(where.model);
@@ -109,6 +114,7 @@ void run(const InferenceOptions& asked, const Options& options, Communicator& co
   const BatchLimits& limits = all_limits[inference.planned()];
   const bool speaks = communicator.rank() == 0;
   if (speaks) say("{}; KV cache for {} tokens\n", placement_flags(inference.plan().options), limits.positions());
+  tell_of_copies(inference, communicator);
   watch.emplace(StopRequest::Watcher::work);
   BatchPass pass(inference.engine(), inference.model(), kv_dtype(where), limits);
   if (speaks)
@@ -172,6 +178,7 @@ void add_serve(CLI::App& program) {
   command->callback([where, options] {
     check_options(*options);
     const InferenceOptions asked = where->options();
+    options->draft_tokens = where->draft_tokens();
     std::optional<StopRequest::Watch> watch;
     run_as_ranks(detect_launch(), where->ranks(),
                  [&](Communicator& communicator) { run(asked, *options, communicator, watch); });

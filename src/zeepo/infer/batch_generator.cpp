@@ -36,7 +36,7 @@ std::vector<LikelyToken> most_likely(std::span<const float> logits, int n) {
 }
 
 BatchGenerator::BatchGenerator(BatchPass& pass, const ModelConfig& config, const BatchLimits& limits)
-    : pass_(pass), config_(config), scheduler_(limits) {}
+    : pass_(pass), config_(config), limits_(limits), scheduler_(limits) {}
 
 std::uint64_t BatchGenerator::add(TextRequest request) {
   check_prompt(config_, request.prompt, request.options.max_new_tokens);
@@ -46,7 +46,7 @@ std::uint64_t BatchGenerator::add(TextRequest request) {
     return name;
   }
   scheduler_.add(name, request.prompt, request.options.max_new_tokens);
-  requests_.emplace(name, Running{std::move(request)});
+  requests_.emplace(name, Running{std::move(request), 0, limits_.draft_tokens});
   return name;
 }
 
@@ -56,32 +56,104 @@ void BatchGenerator::drop(std::uint64_t request) {
 }
 
 bool BatchGenerator::step() {
-  const BatchStep step = scheduler_.next();
+  BatchStep step = scheduler_.next();
   if (step.parts.empty()) return false;
   for (const BatchPart& part : step.parts)
     if (part.past == 0) requests_.at(part.sequence).request.on_start();
+  if (pass_.drafts()) draft(step);
   const BatchPass::Result result = pass_.lead(step);
   last_pass_ = result.report;
   last_tokens_ = step.tokens();
   last_had_prompts_ =
-      std::ranges::any_of(step.parts, [](const BatchPart& part) { return part.past == 0 || part.ids.size() > 1; });
+      std::ranges::any_of(step.parts, [](const BatchPart& part) { return part.past == 0 || part.undrafted() > 1; });
   const auto vocab = static_cast<std::size_t>(pass_.vocab());
   std::size_t row = 0;
   last_new_tokens_ = 0;
-  for (const BatchPart& part : step.parts)
-    if (part.wants_logits) take(part.sequence, std::span(result.logits).subspan(vocab * row++, vocab));
+  for (const BatchPart& part : step.parts) {
+    const auto rows = static_cast<std::size_t>(part.logit_rows());
+    if (rows > 0) take(part, std::span(result.logits).subspan(vocab * row, vocab * rows));
+    row += rows;
+  }
   return true;
 }
 
-void BatchGenerator::take(std::uint64_t name, std::span<const float> logits) {
+// Token by token, all texts together: each draft pass has the last token of every text that goes on.
+void BatchGenerator::draft(BatchStep& step) {
+  struct Text {
+    BatchPart* part;
+    const Running* running;
+    std::int64_t most;
+  };
+  std::vector<Text> texts;
+  for (BatchPart& part : step.parts) {
+    const Running& running = requests_.at(part.sequence);
+    const std::int64_t left = running.request.options.max_new_tokens - static_cast<std::int64_t>(running.tokens);
+    const std::int64_t most = std::min(running.draft_tokens, left - 1);  // one comes from the pass itself
+    if (part.past > 0 && part.ids.size() == 1 && part.wants_logits) texts.push_back({&part, &running, most});
+  }
+  const std::int64_t share = limits_.drafted_at_once / std::max<std::int64_t>(1, std::ssize(texts));
+  for (Text& text : texts) text.most = std::min(text.most, share);
+  for (;;) {
+    std::erase_if(texts, [](const Text& text) { return text.part->drafted >= text.most; });
+    if (texts.empty()) return;
+    BatchStep drafts;
+    for (const Text& text : texts) {
+      const BatchPart& part = *text.part;
+      drafts.parts.push_back({part.sequence, part.past + part.drafted, {part.ids.back()}, part.pages, true});
+      drafts.another |= part.drafted + 1 < text.most;
+    }
+    const std::vector<float> logits = pass_.draft(drafts);
+    const std::size_t vocab = logits.size() / texts.size();
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      if (!add_draft(*texts[i].running, std::span(logits).subspan(vocab * i, vocab), *texts[i].part)) texts[i].most = 0;
+  }
+}
+
+// Logits that are no numbers choose no token: the pass of the weights themselves says what is wrong.
+bool BatchGenerator::add_draft(const Running& running, std::span<const float> logits, BatchPart& part) {
+  if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) return false;
+  const GenerateOptions& options = running.request.options;
+  part.ids.push_back(choose_token(logits, options.sampling, running.tokens + static_cast<std::uint64_t>(part.drafted)));
+  ++part.drafted;
+  return std::ranges::find(options.stop, part.ids.back()) == options.stop.end();
+}
+
+// A draft is taken as far as it has the tokens that the model's own logits choose, so that it changes none. The next
+// one is as long as this one was right, and one token more; twice as long where all of it was.
+void BatchGenerator::take(const BatchPart& part, std::span<const float> logits) {
+  const auto vocab = static_cast<std::size_t>(pass_.vocab());
+  const auto draft = std::span(part.ids).last(static_cast<std::size_t>(part.drafted));
+  drafted_.tokens += part.drafted;
+  for (std::size_t i = 0; i <= draft.size(); ++i) {
+    const auto token = take_token(part.sequence, logits.subspan(vocab * i, vocab));
+    if (!token) return;
+    if (i < draft.size() && *token == draft[i]) {
+      ++drafted_.accepted;
+      scheduler_.accept(part.sequence, 1);
+      continue;
+    }
+    scheduler_.continue_with(part.sequence, *token);
+    const auto right = static_cast<std::int64_t>(i);
+    if (part.drafted > 0)
+      requests_.at(part.sequence).draft_tokens =
+          std::min(limits_.draft_tokens, right == part.drafted ? 2 * right : right + 1);
+    return;
+  }
+}
+
+std::optional<std::int32_t> BatchGenerator::take_token(std::uint64_t name, std::span<const float> logits) {
   Running& running = requests_.at(name);
   const GenerateOptions& options = running.request.options;
+  const auto ended = [&](TextEnd why, const std::string& failure = "") {
+    end(name, why, failure);
+    return std::nullopt;
+  };
   NewToken made;
   made.number = running.tokens;
   try {
     made.token = choose_token(logits, options.sampling, running.tokens);
   } catch (const Error& error) {
-    return end(name, TextEnd::unwanted, error.what());
+    return ended(TextEnd::unwanted, error.what());
   }
   ++running.tokens;
   ++last_new_tokens_;
@@ -89,10 +161,10 @@ void BatchGenerator::take(std::uint64_t name, std::span<const float> logits) {
     made.log_probability = log_probability(logits, made.token);
     made.most_likely = most_likely(logits, running.request.likelihoods);
   }
-  if (!running.request.on_token(made)) return end(name, TextEnd::unwanted);
-  if (std::ranges::find(options.stop, made.token) != options.stop.end()) return end(name, TextEnd::stop);
-  if (running.tokens >= static_cast<std::uint64_t>(options.max_new_tokens)) return end(name, TextEnd::length);
-  scheduler_.continue_with(name, made.token);
+  if (!running.request.on_token(made)) return ended(TextEnd::unwanted);
+  if (std::ranges::find(options.stop, made.token) != options.stop.end()) return ended(TextEnd::stop);
+  if (running.tokens >= static_cast<std::uint64_t>(options.max_new_tokens)) return ended(TextEnd::length);
+  return made.token;
 }
 
 void BatchGenerator::end(std::uint64_t name, TextEnd why, const std::string& failure) {
@@ -148,6 +220,8 @@ Generation generate_in_pages(BatchPass& pass, const ModelConfig& config, const B
     result.prefill.seconds += before;
   }
   batch.finish();
+  result.drafted = batch.drafted().tokens;
+  result.accepted = batch.drafted().accepted;
   if (!fault.empty()) throw Error("{}", fault);
   result.seconds_decode = std::chrono::duration<double>(last - first).count();
   return result;

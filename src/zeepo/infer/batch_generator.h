@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -70,6 +71,11 @@ class BatchGenerator {
   // Of the last pass, and whether it had a part of a prompt.
   const PassReport& last_pass() const { return last_pass_; }
   bool last_had_prompts() const { return last_had_prompts_; }
+  // Tokens that were drafted so far, and that were right.
+  struct Drafted {
+    std::int64_t tokens = 0, accepted = 0;
+  };
+  const Drafted& drafted() const { return drafted_; }
   // Tokens that it ran, and that it made.
   std::int64_t last_tokens() const { return last_tokens_; }
   std::int64_t last_new_tokens() const { return last_new_tokens_; }
@@ -78,17 +84,26 @@ class BatchGenerator {
   struct Running {
     TextRequest request;
     std::uint64_t tokens = 0;
+    std::int64_t draft_tokens = 0;  // of the next pass, at most
   };
-  void take(std::uint64_t name, std::span<const float> logits);
+  // Adds drafted tokens to the parts that have come to the end of their text.
+  void draft(BatchStep& step);
+  // One more token of a draft. False: the draft ends with it, or before it.
+  static bool add_draft(const Running& running, std::span<const float> logits, BatchPart& part);
+  void take(const BatchPart& part, std::span<const float> logits);
+  // The next token, unless that has ended the request.
+  std::optional<std::int32_t> take_token(std::uint64_t name, std::span<const float> logits);
   void end(std::uint64_t name, TextEnd why, const std::string& failure = "");
 
   BatchPass& pass_;
   const ModelConfig& config_;
+  BatchLimits limits_;
   Scheduler scheduler_;
   std::map<std::uint64_t, Running> requests_;
   std::uint64_t next_name_ = 0;
   PassReport last_pass_;
   bool last_had_prompts_ = false;
+  Drafted drafted_;
   std::int64_t last_tokens_ = 0, last_new_tokens_ = 0;
 };
 

@@ -69,35 +69,40 @@ BatchStep BatchPass::agree(const BatchStep& step) {
   return step_of(numbers);
 }
 
-BatchPass::Result BatchPass::run(const BatchStep& step, const Began& began) {
-  if (step.parts.empty()) return {};
+std::vector<float> BatchPass::logits_of(const BatchStep& step) {
   std::vector<std::int32_t> ids;
   std::vector<PagedSequence> sequences;
   std::vector<std::int64_t> rows;
   for (const BatchPart& part : step.parts) {
     ids.insert(ids.end(), part.ids.begin(), part.ids.end());
     sequences.push_back({part.past, static_cast<std::int64_t>(part.ids.size()), part.pages});
-    if (part.wants_logits) rows.push_back(static_cast<std::int64_t>(ids.size()) - 1);
+    for (std::int64_t back = part.logit_rows(); back > 0; --back)
+      rows.push_back(static_cast<std::int64_t>(ids.size()) - back);
   }
   const bool wanted = !rows.empty();
   if (!wanted) rows.push_back(0);  // every pass visits the head: what is fetched ahead is always the same
+  const Tensor input = Tensor::from<std::int32_t>(ids, {1, static_cast<std::int64_t>(ids.size())});
+  const Tensor logits = model_.logits(input, pages_, sequences, rows);
+  if (wanted && engine_.collectives().rank() == 0) return logits.to_floats();
+  Device::current().compute.synchronize();
+  return {};
+}
 
+std::vector<float> BatchPass::draft(const BatchStep& step) {
+  std::vector<float> logits;
+  engine_.infer_draft([&] { logits = logits_of(step); }, step.another ? Engine::Then::another : Engine::Then::nothing);
+  return logits;
+}
+
+BatchPass::Result BatchPass::run(const BatchStep& step, const Began& began) {
+  if (step.parts.empty()) return {};
   Timeline* const timeline = Device::current().timeline;
   const std::string number = std::to_string(++passes_);
   if (timeline) timeline->begin_step(passes_);
   const Span span(timeline, TimelineRow::steps, "pass", {number});
   const MovedBytes before = engine_.moved().in_time;
   Result result;
-  engine_.infer(
-      [&] {
-        const Tensor input = Tensor::from<std::int32_t>(ids, {1, static_cast<std::int64_t>(ids.size())});
-        const Tensor logits = model_.logits(input, pages_, sequences, rows);
-        if (wanted && engine_.collectives().rank() == 0)
-          result.logits = logits.to_floats();
-        else
-          Device::current().compute.synchronize();
-      },
-      step.another ? Engine::Then::another : Engine::Then::nothing);
+  engine_.infer([&] { result.logits = logits_of(step); }, step.another ? Engine::Then::another : Engine::Then::nothing);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began.at).count();
   result.report = {seconds, engine_.stalls() - began.stalled, engine_.moved().in_time - before};
   return result;
@@ -112,14 +117,45 @@ std::vector<BatchLimits> limits_to_try(BatchLimits limits, std::int64_t most, st
   return all;
 }
 
+namespace {
+
+// Drafts of one sequence and of many, and the passes that check them beside prompts.
+void rehearse_drafts(BatchPass& pass, const ModelConfig& config, const BatchLimits& limits) {
+  for (const std::int64_t sequences : {std::int64_t{1}, std::min(limits.sequences, limits.drafted_at_once)}) {
+    BatchStep drafts = largest_step(config, limits, sequences, 1);
+    for (const bool more : {false, true}) {
+      drafts.another = more;
+      (void)pass.draft(drafts);
+    }
+    BatchStep checks = largest_step(config, limits, limits.sequences, limits.prefill_tokens);
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      BatchPart& part = checks.parts[checks.parts.size() - 1 - static_cast<std::size_t>(i)];
+      part.drafted = std::min({limits.draft_tokens, limits.drafted_at_once / sequences, part.past});
+      part.past -= part.drafted;
+      part.ids.resize(part.ids.size() + static_cast<std::size_t>(part.drafted));
+    }
+    (void)pass.lead(checks);
+  }
+}
+
+}  // namespace
+
 // Passes are of many sizes, and their tensors leave gaps of many sizes: the plan has some room for that.
 void rehearse(ModelEngine& engine, LanguageModel& model, DType dtype, const BatchLimits& limits) {
   BatchPass pass(engine, model, dtype, limits);
   const std::int64_t most = limits.sequences, prompt = limits.prefill_tokens;
-  const Tensor gaps({most + prompt, 2, model.config().hidden}, dtype);
+  const bool drafts = pass.drafts() && limits.draft_tokens > 0;
+  const Tensor gaps({most + prompt + (drafts ? limits.drafted_at_once : 0), 2, model.config().hidden}, dtype);
   const std::pair<std::int64_t, std::int64_t> sizes[] = {
       {most, prompt}, {most, 1}, {1, 1}, {(most + 1) / 2, (prompt + 1) / 2}, {1, prompt}, {most, prompt}, {most, 1}};
   for (const auto& [sequences, rows] : sizes) (void)pass.lead(largest_step(model.config(), limits, sequences, rows));
+  if (limits.kv == Place::host) {  // short sequences that fill a block of what is fetched together
+    const std::int64_t length = std::max<std::int64_t>(1, kHostBlockPositions / most);
+    BatchStep step = largest_step(model.config(), limits, most, 1);
+    for (BatchPart& part : step.parts) part.past = std::min(part.past, length - 1);
+    (void)pass.lead(step);
+  }
+  if (drafts) rehearse_drafts(pass, model.config(), limits);
 }
 
 std::vector<InferenceWork> rehearsals(DType dtype, const std::vector<BatchLimits>& limits) {

@@ -19,11 +19,15 @@ class BatchPass {
   BatchPass(ModelEngine& engine, LanguageModel& model, DType dtype, const BatchLimits& limits);
 
   struct Result {
-    std::vector<float> logits;  // (parts that want them, vocab), row by row; on rank 0
+    std::vector<float> logits;  // (rows of all parts that want some, vocab), row by row; on rank 0
     PassReport report;
   };
   // On rank 0. The other ranks run the same step.
   Result lead(const BatchStep& step);
+  // On rank 0, with the engine's draft of the weights: the other ranks have no part in it. A pass of the weights
+  // themselves comes to the same positions again.
+  std::vector<float> draft(const BatchStep& step);
+  bool drafts() const { return engine_.drafts(); }
   // On every other rank: returns when it is over, with the report of the last pass.
   PassReport follow();
 
@@ -39,6 +43,8 @@ class BatchPass {
   };
   Began begin() const { return {std::chrono::steady_clock::now(), engine_.stalls()}; }
   Result run(const BatchStep& step, const Began& began);
+  // The rows that a step wants, of a pass that is under way.
+  std::vector<float> logits_of(const BatchStep& step);
 
   ModelEngine& engine_;
   LanguageModel& model_;

@@ -1,5 +1,7 @@
 #include "zeepo/infer/batch_step.h"
 
+#include <algorithm>
+
 #include "zeepo/base/error.h"
 
 namespace zeepo {
@@ -37,7 +39,7 @@ std::vector<std::int32_t> numbers_of(const BatchStep& step) {
                                     static_cast<std::int32_t>(step.parts.size())};
   for (const BatchPart& part : step.parts) {
     numbers.push_back(static_cast<std::int32_t>(part.past));
-    numbers.push_back(part.wants_logits ? 1 : 0);
+    numbers.push_back(static_cast<std::int32_t>(part.logit_rows()));
     for (const auto* list : {&part.ids, &part.pages}) {
       numbers.push_back(static_cast<std::int32_t>(list->size()));
       numbers.insert(numbers.end(), list->begin(), list->end());
@@ -55,11 +57,15 @@ BatchStep step_of(std::span<const std::int32_t> numbers) {
   for (std::int32_t parts = reader.one(); parts > 0; --parts) {
     BatchPart& part = step.parts.emplace_back();
     part.past = reader.one();
-    part.wants_logits = reader.one() != 0;
+    const std::int32_t logit_rows = reader.one();
+    part.wants_logits = logit_rows != 0;
+    part.drafted = std::max(0, logit_rows - 1);
     for (auto* list : {&part.ids, &part.pages}) {
       const auto items = reader.some(reader.one());
       list->assign(items.begin(), items.end());
     }
+    if (part.logit_rows() > static_cast<std::int64_t>(part.ids.size()))
+      throw Error("batch: {} rows of logits of {} tokens", part.logit_rows(), part.ids.size());
   }
   return step;
 }

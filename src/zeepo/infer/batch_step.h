@@ -16,6 +16,9 @@ struct BatchLimits {
   std::int64_t page_rows = 32;        // positions of a page of the KV cache
   std::int64_t pages = 0;
   Place kv = Place::device;  // where the pages live: there, or in host memory
+  // Tokens that are drafted for a sequence at a time, where the engine keeps a draft of the weights; and for all of
+  // them in a pass, which they share evenly.
+  std::int64_t draft_tokens = 0, drafted_at_once = 64;
 
   std::int64_t positions() const { return pages * page_rows; }
   std::int64_t pages_for(std::int64_t positions) const { return (positions + page_rows - 1) / page_rows; }
@@ -27,7 +30,11 @@ struct BatchPart {
   std::int64_t past = 0;       // positions that the cache holds
   std::vector<std::int32_t> ids = {};
   std::vector<std::int32_t> pages = {};
-  bool wants_logits = false;  // of its last token
+  bool wants_logits = false;  // of its last token, and of as many before it as are drafted
+  std::int64_t drafted = 0;   // how many of the ids, the last ones, a draft has chosen
+
+  std::int64_t logit_rows() const { return wants_logits ? drafted + 1 : 0; }
+  std::int64_t undrafted() const { return static_cast<std::int64_t>(ids.size()) - drafted; }
 };
 
 struct BatchStep {

@@ -22,6 +22,7 @@ EngineOptions engine_options(const InferenceOptions& options, const RankShape& r
   engine.blocks_per_unit = options.blocks_per_unit;
   engine.placement.params = options.params;
   engine.placement.cache = options.cache;
+  engine.in_files = options.in_files;
   return engine;
 }
 
@@ -29,6 +30,7 @@ LowerTiers::Options lower_options(const InferenceOptions& options) {
   return {.host_bytes = options.host_bytes,
           .nvme_paths = options.params.in_files() ? options.nvme_paths : std::vector<std::filesystem::path>{},
           .nvme_bytes = 0,
+          .reads_others_files = options.in_files != nullptr,
           .staging_bytes = staging_bytes(options.host_bytes),
           .link_bytes_per_second = options.link_bytes_per_second,
           .nvme_bytes_per_second = options.nvme_bytes_per_second};
@@ -66,19 +68,7 @@ class Planner {
           const InferenceWork& work)
       : config_(config), ranks_(ranks), rooms_(rooms), work_(work) {}
 
-  MemoryPlan memory(const InferenceOptions& options) const {
-    AbsentRanks absent(ranks_);
-    const auto model = make_model(config_);
-    Session session = Session::dry(absent, lower_options(options), options.backend);
-    {
-      ModelEngine engine(*model, session.communicator(), engine_options(options, ranks_));
-      if (options.drafts != Drafts::none) engine.keep_draft(kDraftType, options.draft_place);
-      engine.load(random_weights(0));
-      session.restart_peaks();
-      work_(engine, *model);
-    }
-    return used_by(session);
-  }
+  MemoryPlan memory(const InferenceOptions& options) const { return dry_inference(options, config_, ranks_, work_); }
 
   PlacementSearch::Result search(const InferenceOptions& options) const {
     const PlacementSearch search{.given = arrangement_of(options),
@@ -94,16 +84,17 @@ class Planner {
     return plan.fits(budgets_of(own_room(), plan));
   }
 
-  InferencePlan plan(const InferenceOptions& given) const {
-    InferenceOptions options = given;
-    if (chosen(given)) {
-      const PlacementSearch::Result found = search(given);
-      options = with(given, found.arrangement);
-      if (!found.fits) refuse(options, found.bytes, least_to_fill(rooms_));
-    }
-    InferencePlan plan{options, memory(options), {}};
+  // May not fit.
+  InferencePlan tried(const InferenceOptions& given) const {
+    InferencePlan plan{chosen(given) ? with(given, search(given).arrangement) : given, {}, {}};
+    plan.memory = memory(plan.options);
     plan.budgets = chosen(given) ? least_to_fill(rooms_) : budgets_of(own_room(), plan.memory);
-    if (!plan.memory.fits(plan.budgets)) refuse(options, plan.memory.bytes, plan.budgets);
+    return plan;
+  }
+
+  InferencePlan plan(const InferenceOptions& given) const {
+    InferencePlan plan = tried(given);
+    if (!plan.memory.fits(plan.budgets)) refuse(plan.options, plan.memory.bytes, plan.budgets);
     return plan;
   }
 
@@ -111,26 +102,31 @@ class Planner {
   static bool chosen(const InferenceOptions& options) { return options.choose.params || options.choose.prefetch; }
   const RankRoom& own_room() const { return rooms_.at(static_cast<std::size_t>(ranks_.rank)); }
 
-  // With a placement and then with narrower weights: the first that fits.
-  std::string way_out(const InferenceOptions& refused) const {
-    std::vector<InferenceOptions> tries;
-    if (!refused.choose.params) tries.push_back(refused);
-    if (refused.dtype == DType::f32) {
-      tries.push_back(refused);
-      tries.back().dtype = DType::bf16;
+  // Without drafts, with less on its way, with a placement, and then with narrower weights: the first that fits.
+  std::string way_out(InferenceOptions refused) const {
+    std::string flags;
+    if (refused.drafts != Drafts::none) {
+      refused.drafts = Drafts::none;
+      flags = "--speculate off ";
+      if (fits(refused)) return fmt::format("; {}fits", flags);
     }
+    std::vector<InferenceOptions> tries;
+    const auto also_try = [&](bool places_weights) -> InferenceOptions& {
+      tries.push_back(refused);
+      tries.back().choose = {.params = places_weights, .prefetch = true};
+      tries.back().prefetch_bytes = EngineOptions{}.prefetch_bytes;
+      return tries.back();
+    };
+    if (!refused.choose.params && !refused.params.on_device()) also_try(false);  // less on its way
+    if (!refused.choose.params) also_try(true);
+    if (refused.dtype == DType::f32) also_try(true).dtype = DType::bf16;
     for (const CodedType type : {CodedType::int8, CodedType::int4})
-      if (type > refused.weights) {
-        tries.push_back(refused);
-        tries.back().weights = type;
-      }
-    for (InferenceOptions& tried : tries) {
-      tried.choose = {.params = true, .prefetch = true};
-      tried.prefetch_bytes = EngineOptions{}.prefetch_bytes;
+      if (type > refused.weights) also_try(true).weights = type;
+    for (const InferenceOptions& tried : tries) {
       const PlacementSearch::Result found = search(tried);
       if (!found.fits) continue;
-      const std::string dtype = tried.dtype != refused.dtype ? "--dtype bf16 " : "";
-      return fmt::format("; {}{} fits", dtype, placement_flags(with(tried, found.arrangement)));
+      if (tried.dtype != refused.dtype) flags += "--dtype bf16 ";
+      return fmt::format("; {}{} fits", flags, placement_flags(with(tried, found.arrangement)));
     }
     return refused.nvme_paths.empty() ? "; raise --memory, ask for fewer tokens at a time, or add --nvme-path"
                                       : "; raise --memory, or ask for fewer tokens at a time";
@@ -198,11 +194,16 @@ std::vector<InferenceOptions> ways_to_draft(const InferenceOptions& options, con
   return ways;
 }
 
-// The first work that fits on this rank; the last where none does.
-std::size_t first_that_fits(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
-                            const std::vector<RankRoom>& rooms, const std::vector<InferenceWork>& works) {
+// The first work that fits on this rank, in any of these ways; the last where none does.
+std::size_t first_that_fits(const std::vector<InferenceOptions>& ways, const ModelConfig& config,
+                            const RankShape& ranks, const std::vector<RankRoom>& rooms,
+                            const std::vector<InferenceWork>& works) {
+  const auto fits = [&](const InferenceWork& work) {
+    const Planner planner(config, ranks, rooms, work);
+    return std::ranges::any_of(ways, [&](const InferenceOptions& way) { return planner.fits(way); });
+  };
   std::size_t i = 0;
-  while (i + 1 < works.size() && !Planner(config, ranks, rooms, works[i]).fits(options)) ++i;
+  while (i + 1 < works.size() && !fits(works[i])) ++i;
   return i;
 }
 
@@ -221,10 +222,26 @@ void check(const InferenceOptions& options) {
 std::string placement_flags(const InferenceOptions& options) {
   std::string flags = fmt::format("--offload-param {}", text_of(options.params));
   if (options.cache == CachePolicy::lru) flags += " --cache-policy lru";
+  if (options.copy_weights) flags += " --copy-weights";
   if (options.kv == Place::host) flags += " --offload-kv host";
   if (options.kv_int8) flags += " --kv-dtype int8";
   if (options.weights != CodedType::same) flags += fmt::format(" --weights-dtype {}", name_of(options.weights));
   return flags + fmt::format(" --prefetch {}", options.prefetch_bytes);
+}
+
+MemoryPlan dry_inference(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
+                         const InferenceWork& work, SimulatedTime* time) {
+  AbsentRanks absent(ranks);
+  const auto model = make_model(config);
+  Session session = Session::dry(absent, lower_options(options), options.backend, time);
+  {
+    ModelEngine engine(*model, session.communicator(), engine_options(options, ranks));
+    if (options.drafts != Drafts::none) engine.keep_draft(kDraftType, options.draft_place);
+    engine.load(random_weights(0));
+    session.restart_peaks();
+    work(engine, *model);
+  }
+  return used_by(session);
 }
 
 InferencePlan plan_inference(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
@@ -232,17 +249,24 @@ InferencePlan plan_inference(const InferenceOptions& options, const ModelConfig&
   return Planner(config, ranks, rooms, work).plan(options);
 }
 
-Inference::Inference(const InferenceOptions& options, Communicator& communicator,
-                     const std::vector<InferenceWork>& works)
-    : config_(load_config(options.model)) {
-  const WeightFiles files(options.model);  // what is wrong with them is said first
+InferencePlan try_inference(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
+                            const std::vector<RankRoom>& rooms, const InferenceWork& work) {
+  return Planner(config, ranks, rooms, work).tried(options);
+}
+
+Inference::Inference(const InferenceOptions& asked, Communicator& communicator, const std::vector<InferenceWork>& works)
+    : config_(load_config(asked.model)) {
+  const WeightFiles files(asked.model);  // what is wrong with them is said first
+  InferenceOptions options = asked;
+  if (!options.copy_weights && !options.nvme_paths.empty())
+    options.in_files = weights_in_model_files(config_, files, options.dtype);
   const GpuPlace place = options.backend == Backend::cuda ? find_gpu(communicator) : GpuPlace{};
   const auto rooms = gather_rooms(communicator, room_of(tier_options(options), place, communicator.local_size()));
   const RankShape ranks = shape_of(communicator);
+  const auto ways = ways_to_draft(options, ranks);
   if (works.size() > 1)
     planned_ = static_cast<std::size_t>(largest_over_ranks(
-        communicator, static_cast<std::int32_t>(first_that_fits(options, config_, ranks, rooms, works))));
-  const auto ways = ways_to_draft(options, ranks);
+        communicator, static_cast<std::int32_t>(first_that_fits(ways, config_, ranks, rooms, works))));
   std::size_t way = 0;
   if (ways.size() > 1) {
     const Planner planner(config_, ranks, rooms, works[planned_]);

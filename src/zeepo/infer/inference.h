@@ -14,6 +14,7 @@
 #include "zeepo/binding/model_engine.h"
 #include "zeepo/budget/absent_ranks.h"
 #include "zeepo/budget/budgets.h"
+#include "zeepo/infer/model_files.h"
 #include "zeepo/model/language_model.h"
 #include "zeepo/model/weight_files.h"
 #include "zeepo/zero/session.h"
@@ -46,6 +47,9 @@ struct InferenceOptions {
   } choose;                                                       // within the budgets, instead
   std::int64_t device_bytes = 0, host_bytes = 0, nvme_bytes = 0;  // budgets; 0: what the machine has
   std::vector<std::filesystem::path> nvme_paths = {};
+  // Weights that live in files are copied to nvme_paths, with checksums, even where the model's own files have them.
+  bool copy_weights = false;
+  std::shared_ptr<const WeightsInFiles> in_files = {};          // those: an Inference finds them; none: all are copied
   double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
   Timeline* timeline = nullptr;                                 // where what is done is written down, if anywhere
 };
@@ -62,6 +66,11 @@ std::string placement_flags(const InferenceOptions& options);
 // All that will be done with the engine.
 using InferenceWork = std::function<void(ModelEngine&, LanguageModel&)>;
 
+// Does the work with shapes alone, on one rank of any number: what it needs of each tier. With a clock, which is
+// borrowed, the time that it would take.
+MemoryPlan dry_inference(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
+                         const InferenceWork& work, SimulatedTime* time = nullptr);
+
 struct InferencePlan {
   InferenceOptions options;  // with the placement in force
   MemoryPlan memory;
@@ -72,6 +81,10 @@ struct InferencePlan {
 // been tried. `rooms` are those of all ranks.
 InferencePlan plan_inference(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
                              const std::vector<RankRoom>& rooms, const InferenceWork& work);
+
+// The same where the work may not fit: without an error, the nearest of the placements that were to be chosen from.
+InferencePlan try_inference(const InferenceOptions& options, const ModelConfig& config, const RankShape& ranks,
+                            const std::vector<RankRoom>& rooms, const InferenceWork& work);
 
 class Inference {
  public:
@@ -87,6 +100,8 @@ class Inference {
   Session& session() { return *session_; }
   ModelEngine& engine() { return *engine_; }
   LanguageModel& model() { return *model_; }
+  // Of the weights that live in files on this rank.
+  FilesInUse files() const { return files_in_use(engine_->plan()); }
 
  private:
   void load(const WeightFiles& files, Communicator& communicator);

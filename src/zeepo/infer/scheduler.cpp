@@ -59,11 +59,23 @@ BatchStep Scheduler::next() {
   return step;
 }
 
-void Scheduler::continue_with(std::uint64_t sequence, std::int32_t token) {
+Scheduler::Sequence& Scheduler::waiting_for_token(std::uint64_t sequence) {
   const auto found = std::ranges::find(running_, sequence, &Sequence::name);
   if (found == running_.end() || !found->ids.empty())
     throw Error("batch: a token for sequence {}, which waits for none", sequence);
-  found->ids.push_back(token);
+  return *found;
+}
+
+void Scheduler::continue_with(std::uint64_t sequence, std::int32_t token) {
+  waiting_for_token(sequence).ids.push_back(token);
+}
+
+void Scheduler::accept(std::uint64_t sequence, std::int64_t drafted) {
+  Sequence& one = waiting_for_token(sequence);
+  if (drafted < 0 || drafted > one.new_tokens)
+    throw Error("batch: {} drafted tokens for sequence {}, which may have {} more", drafted, sequence, one.new_tokens);
+  one.past += drafted;
+  one.new_tokens -= drafted;
 }
 
 void Scheduler::end(std::uint64_t sequence) {

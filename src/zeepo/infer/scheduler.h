@@ -26,6 +26,8 @@ class Scheduler {
   BatchStep next();
   // The token that the pass has given to a sequence whose logits were wanted.
   void continue_with(std::uint64_t sequence, std::int32_t token);
+  // So many of the tokens that were drafted for it in the last pass are its next ones: they need not be run again.
+  void accept(std::uint64_t sequence, std::int64_t drafted);
   // It has ended, or nobody wants it any more. Nothing happens where it is not known.
   void end(std::uint64_t sequence);
 
@@ -43,6 +45,8 @@ class Scheduler {
     std::vector<std::int32_t> pages;
   };
   void admit();
+  // Throws Error where the sequence waits for no token.
+  Sequence& waiting_for_token(std::uint64_t sequence);
 
   BatchLimits limits_;
   PagePool pool_;

@@ -1,6 +1,7 @@
 #include "zeepo/ops/paged_attention.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/kernels/coded_heads.h"
 #include "zeepo/kernels/copy_heads.h"
+#include "zeepo/kernels/decode_attention.h"
 #include "zeepo/memory/lower_tiers.h"
 #include "zeepo/tensor/device.h"
 
@@ -86,11 +88,10 @@ struct Rows {
   Heads q, k, v, out;
 };
 
-// Keys and values of one sequence, brought together: all of them, or room for all of them.
+// Keys and values, brought together: all of them, or room for all of them.
 struct Together {
-  Together(const PagedSequence& sequence, const HeadLayout& layout, DType dtype)
-      : keys({sequence.past + sequence.rows, cached_width(layout.kv_heads, layout.head_dim, dtype)}, dtype),
-        values(keys.shape(), dtype) {}
+  Together(std::int64_t positions, const HeadLayout& layout, DType dtype)
+      : keys({positions, cached_width(layout.kv_heads, layout.head_dim, dtype)}, dtype), values(keys.shape(), dtype) {}
   Tensor keys, values;
 };
 
@@ -104,13 +105,34 @@ void take_heads(Stream& stream, ConstHeads from, Heads to) {
   from.dtype == DType::u8 ? expand_heads(stream, from, to) : copy_heads(stream, from, to);
 }
 
+// One new position after pages that follow each other, in one kernel; false where the device has none.
+bool in_one_kernel(const Rows& rows, std::int64_t first, const PagedSequence& sequence, const LayerPages& layer,
+                   const AttentionOptions& options) {
+  if (sequence.rows != 1) return false;
+  const std::int64_t begin = sequence.pages[0] * layer.shape[1], length = sequence.past + 1;
+  const DecodeAttention op{.q = part_of(rows.q, first, 1),
+                           .k = part_of(rows.k, first, 1),
+                           .v = part_of(rows.v, first, 1),
+                           .keys = rows_of(layer.keys, begin, length, rows.layout),
+                           .values = rows_of(layer.values, begin, length, rows.layout),
+                           .out = part_of(rows.out, first, 1),
+                           .options = options};
+  bool taken = false;
+  launch([&](auto& s) {
+    taken = takes(s, op);
+    if (taken) attend(s, op);
+  });
+  return taken;
+}
+
 void in_place(const Rows& rows, std::int64_t first, const PagedSequence& sequence, const LayerPages& layer,
               const AttentionOptions& options) {
   const std::int64_t page_rows = layer.shape[1], length = sequence.past + sequence.rows;
   const HeadLayout& layout = rows.layout;
   const bool scattered = layer.dtype != rows.q.dtype || !in_one_stretch(sequence.pages, page_rows, length);
+  if (!scattered && in_one_kernel(rows, first, sequence, layer, options)) return;
   std::optional<Together> copied;
-  if (scattered) copied.emplace(sequence, layout, rows.q.dtype);
+  if (scattered) copied.emplace(length, layout, rows.q.dtype);
   launch([&](auto& s) {
     for_stretches(sequence.pages, page_rows, sequence.past, length,
                   [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
@@ -133,42 +155,39 @@ void in_place(const Rows& rows, std::int64_t first, const PagedSequence& sequenc
   });
 }
 
-// A sequence whose pages are in host memory, on its way.
+// Sequences whose pages are in host memory, on their way together.
 class Fetched {
  public:
-  Fetched(const PagedSequence& sequence, const LayerPages& layer, const HeadLayout& layout)
-      : sequence_(sequence), layer_(layer), layout_(layout), here_(sequence, layout, layer.dtype) {
-    for_all(0, sequence.past,
-            [&](const Block& block, std::size_t in_block, const Tensor& to, std::size_t in_tensor, std::size_t bytes) {
-              return lower().upload_out_of_band(block.data() + in_block, bytes_of(to) + in_tensor, bytes, kAbout, {});
-            });
+  // first: the row of the pass where they begin.
+  Fetched(std::span<const PagedSequence> sequences, std::int64_t first, const LayerPages& layer,
+          const HeadLayout& layout)
+      : sequences_(sequences),
+        first_(first),
+        layer_(layer),
+        layout_(layout),
+        here_(positions_of(sequences), layout, layer.dtype) {
+    start(Way::up);
   }
+  static std::int64_t positions_of(std::span<const PagedSequence> sequences) {
+    std::int64_t positions = 0;
+    for (const PagedSequence& sequence : sequences) positions += sequence.past + sequence.rows;
+    return positions;
+  }
+
   // Waits for the past; the new positions join it here, and in host memory.
-  void attend(const Rows& rows, std::int64_t first, const AttentionOptions& options) {
+  void attend(const Rows& rows, const AttentionOptions& options) {
     wait();
-    const std::int64_t past = sequence_.past, count = sequence_.rows, length = past + count;
-    std::optional<Together> expanded;
-    if (layer_.dtype != rows.q.dtype) expanded.emplace(sequence_, layout_, rows.q.dtype);
-    launch([&](auto& s) {
-      keep_heads(s, part_of(rows.k, first, count), rows_of(here_.keys, past, count, layout_));
-      keep_heads(s, part_of(rows.v, first, count), rows_of(here_.values, past, count, layout_));
-      if (expanded) {
-        take_heads(s, rows_of(here_.keys, 0, length, layout_), rows_of(expanded->keys, 0, length, layout_));
-        take_heads(s, rows_of(here_.values, 0, length, layout_), rows_of(expanded->values, 0, length, layout_));
-      }
-      const Together& used = expanded ? *expanded : here_;
-      attention(s, part_of(rows.q, first, count), rows_of(used.keys, 0, length, layout_),
-                rows_of(used.values, 0, length, layout_), part_of(rows.out, first, count), View{}, options);
-    });
-    for_all(
-        past, length,
-        [&](const Block& block, std::size_t in_block, const Tensor& from, std::size_t in_tensor, std::size_t bytes) {
-          return lower().download_out_of_band(bytes_of(from) + in_tensor, block.data() + in_block, bytes, kAbout, {});
-        });
+    std::int64_t first = first_, at = 0;
+    for (const PagedSequence& sequence : sequences_) {
+      attend(sequence, at, rows, first, options);
+      first += sequence.rows;
+      at += sequence.past + sequence.rows;
+    }
+    start(Way::down);
   }
   void wait() {
-    for (WaitingCompletion& one : moving_) lower().wait(one.handle(), Place::host);
-    moving_.clear();
+    if (moving_) lower().wait(moving_->handle(), Place::host);
+    moving_.reset();
   }
 
  private:
@@ -176,44 +195,105 @@ class Fetched {
   static LowerTiers& lower() { return *Device::current().lower; }
   static std::byte* bytes_of(const Tensor& x) { return static_cast<std::byte*>(x.view().data); }
 
-  // Starts copy(block, offset, tensor, offset, bytes) for each stretch of [begin, end).
-  template <class Copy>
-  void for_all(std::int64_t begin, std::int64_t end, Copy&& copy) {
-    if (Device::current().compute.dry()) return;
-    const std::size_t row_bytes = static_cast<std::size_t>(layer_.shape[2]) * size_of(layer_.dtype);
-    for_stretches(sequence_.pages, layer_.shape[1], begin, end,
-                  [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
-                    const auto at = static_cast<std::size_t>(in_pool) * row_bytes,
-                               to = static_cast<std::size_t>(position) * row_bytes,
-                               bytes = static_cast<std::size_t>(count) * row_bytes;
-                    moving_.emplace_back(copy(*layer_.host_keys, at, here_.keys, to, bytes));
-                    moving_.emplace_back(copy(*layer_.host_values, at, here_.values, to, bytes));
-                  });
+  // Of a sequence whose first position stands at row `at` here.
+  void attend(const PagedSequence& sequence, std::int64_t at, const Rows& rows, std::int64_t first,
+              const AttentionOptions& options) {
+    const std::int64_t past = sequence.past, count = sequence.rows, length = past + count;
+    std::optional<Together> expanded;
+    if (layer_.dtype != rows.q.dtype) expanded.emplace(length, layout_, rows.q.dtype);
+    launch([&](auto& s) {
+      keep_heads(s, part_of(rows.k, first, count), rows_of(here_.keys, at + past, count, layout_));
+      keep_heads(s, part_of(rows.v, first, count), rows_of(here_.values, at + past, count, layout_));
+      if (expanded) {
+        take_heads(s, rows_of(here_.keys, at, length, layout_), rows_of(expanded->keys, 0, length, layout_));
+        take_heads(s, rows_of(here_.values, at, length, layout_), rows_of(expanded->values, 0, length, layout_));
+      }
+      const Together& used = expanded ? *expanded : here_;
+      const std::int64_t begin = expanded ? 0 : at;
+      attention(s, part_of(rows.q, first, count), rows_of(used.keys, begin, length, layout_),
+                rows_of(used.values, begin, length, layout_), part_of(rows.out, first, count), View{}, options);
+    });
   }
 
-  const PagedSequence& sequence_;
+  // The past comes up, new positions go down.
+  enum class Way { up, down };
+  void start(Way way) {
+    if (Device::current().compute.dry()) return;
+    std::vector<LinkCopy> copies;
+    std::int64_t at = 0;
+    for (const PagedSequence& sequence : sequences_) {
+      add_copies(sequence, at, way, copies);
+      at += sequence.past + sequence.rows;
+    }
+    if (copies.empty()) return;
+    moving_.emplace(way == Way::up ? lower().upload_out_of_band(std::move(copies), kAbout, {})
+                                   : lower().download_out_of_band(std::move(copies), kAbout, {}));
+  }
+
+  void add_copies(const PagedSequence& sequence, std::int64_t at, Way way, std::vector<LinkCopy>& copies) const {
+    const bool up = way == Way::up;
+    const std::size_t row_bytes = static_cast<std::size_t>(layer_.shape[2]) * size_of(layer_.dtype);
+    for_stretches(
+        sequence.pages, layer_.shape[1], up ? 0 : sequence.past, up ? sequence.past : sequence.past + sequence.rows,
+        [&](std::int64_t position, std::int64_t in_pool, std::int64_t count) {
+          const std::size_t bytes = static_cast<std::size_t>(count) * row_bytes;
+          for (const auto& [block, tensor] :
+               {std::pair(layer_.host_keys.get(), &here_.keys), std::pair(layer_.host_values.get(), &here_.values)}) {
+            std::byte* const host = block->data() + static_cast<std::size_t>(in_pool) * row_bytes;
+            std::byte* const here = bytes_of(*tensor) + static_cast<std::size_t>(at + position) * row_bytes;
+            copies.push_back(up ? LinkCopy{host, here, bytes} : LinkCopy{here, host, bytes});
+          }
+        });
+  }
+
+  std::span<const PagedSequence> sequences_;
+  std::int64_t first_;
   const LayerPages& layer_;
-  const HeadLayout& layout_;
+  HeadLayout layout_;
   Together here_;
-  std::vector<WaitingCompletion> moving_;  // last: memory is not given back under a running copy
+  std::optional<WaitingCompletion> moving_;  // last: memory is not given back under a running copy
 };
 
-// Three sequences at a time: one arrives, one is used, one leaves.
+// Sequences from the front that travel together: of at most kHostBlockPositions, or one.
+std::span<const PagedSequence> block_of(std::span<const PagedSequence> sequences) {
+  std::size_t count = 0;
+  std::int64_t positions = 0;
+  while (count < sequences.size()) {
+    positions += sequences[count].past + sequences[count].rows;
+    if (count > 0 && positions > kHostBlockPositions) break;
+    ++count;
+  }
+  return sequences.first(count);
+}
+
+// Three blocks of sequences at a time: one arrives, one is used, one leaves. After the last one the next layer's first
+// arrives.
 void through_host(const Rows& rows, std::span<const PagedSequence> sequences, const LayerPages& layer,
-                  const AttentionOptions& options) {
-  const auto fetch = [&](std::size_t i) {
-    return i < sequences.size() ? std::make_unique<Fetched>(sequences[i], layer, rows.layout) : nullptr;
-  };
-  std::unique_ptr<Fetched> leaving, next = fetch(0);
+                  const AttentionOptions& options, PagesAhead* ahead) {
+  const auto all = sequences;
   std::int64_t first = 0;
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    std::unique_ptr<Fetched> now = std::move(next);
+  const auto fetch = [&]() -> std::shared_ptr<Fetched> {
+    if (sequences.empty()) return nullptr;
+    const auto block = block_of(sequences);
+    const bool here = first == 0 && ahead && ahead->of == &layer;
+    auto fetched = here ? std::static_pointer_cast<Fetched>(std::exchange(ahead->block, nullptr))
+                        : std::make_shared<Fetched>(block, first, layer, rows.layout);
+    for (const PagedSequence& sequence : block) first += sequence.rows;
+    sequences = sequences.subspan(block.size());
+    return fetched;
+  };
+  std::shared_ptr<Fetched> leaving, next = fetch();
+  while (next) {
+    const std::shared_ptr<Fetched> now = std::move(next);
     if (leaving) leaving->wait();
     leaving.reset();
-    next = fetch(i + 1);
-    now->attend(rows, first, options);
-    first += sequences[i].rows;
-    leaving = std::move(now);
+    next = fetch();
+    if (!next && ahead) {
+      ahead->of = ahead->next;
+      if (ahead->next) ahead->block = std::make_shared<Fetched>(block_of(all), 0, *ahead->next, rows.layout);
+    }
+    now->attend(rows, options);
+    leaving = now;
   }
   if (leaving) leaving->wait();
 }
@@ -234,13 +314,13 @@ LayerPages::LayerPages(Shape pool, DType type, Place place) : shape(pool), dtype
 }
 
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerPages& layer,
-                 std::span<const PagedSequence> sequences) {
+                 std::span<const PagedSequence> sequences, PagesAhead* ahead) {
   check_sequences(qkv, layout, layer, sequences);
   options.dropout = 0;  // pages are for generation
   Tensor y({1, qkv.shape()[1], layout.heads * layout.head_dim}, qkv.dtype());
   const Rows rows(qkv, y, layout);
   if (layer.host_keys) {
-    through_host(rows, sequences, layer, options);
+    through_host(rows, sequences, layer, options, ahead);
     return y;
   }
   std::int64_t first = 0;

@@ -30,10 +30,22 @@ struct PagedSequence {
   std::span<const std::int32_t> pages = {};  // enough for past + rows; borrowed
 };
 
+// Of pages in host memory, sequences that follow each other are fetched together, a block of so many positions at most,
+// or one sequence: a block arrives while the one before is used, and all of them go through a layer while its weights
+// are there.
+inline constexpr std::int64_t kHostBlockPositions = 1024;
+
+// The first block of the layer that comes next in a pass, on its way while this layer goes on.
+struct PagesAhead {
+  const LayerPages* next = nullptr;  // what to fetch; null: nothing
+  const LayerPages* of = nullptr;    // what the block is of
+  std::shared_ptr<void> block = {};  // attention()'s own
+};
+
 // qkv: (1, all sequences' rows, width). The new positions join the pages. Pages that follow each other are read in
 // place; of a sequence with scattered pages, coded ones, or pages in host memory, keys and values are first brought
-// together, those of the next sequence while this one's are used.
+// together. `ahead` (may be null) passes from layer to layer, whose sequences and heads are the same.
 Tensor attention(const Tensor& qkv, const HeadLayout& layout, AttentionOptions options, LayerPages& layer,
-                 std::span<const PagedSequence> sequences);
+                 std::span<const PagedSequence> sequences, PagesAhead* ahead = nullptr);
 
 }  // namespace zeepo

@@ -55,6 +55,8 @@ std::string prometheus_text(const ServeCounts& counts) {
   add("requests_abandoned_total", "counter", "Texts whose client had enough, or has gone.", counts.abandoned);
   add("prompt_tokens_total", "counter", "Tokens of prompts.", counts.prompt_tokens);
   add("generated_tokens_total", "counter", "Tokens made.", counts.new_tokens);
+  add("drafted_tokens_total", "counter", "Tokens drafted ahead of a pass.", counts.drafted.tokens);
+  add("accepted_tokens_total", "counter", "Drafted tokens that were right.", counts.drafted.accepted);
   add("kv_pages", "gauge", "Pages of the KV cache.", counts.kv_pages);
   add("kv_pages_free", "gauge", "Pages that no text has.", counts.kv_free_pages);
   add("passes_total", "counter", "Passes through the model.", counts.passes);
@@ -82,6 +84,7 @@ Json counts_json(const ServeCounts& counts) {
           {"prompt_tokens", counts.prompt_tokens},
           {"generated_tokens", counts.new_tokens},
           {"passes", counts.passes},
+          {"speculation", {{"drafted", counts.drafted.tokens}, {"accepted", counts.drafted.accepted}}},
           {"seconds_to_first_token",
            counts.first_tokens > 0 ? counts.first_token_seconds / static_cast<double>(counts.first_tokens) : 0.0},
           {"kv_pages", {{"all", counts.kv_pages}, {"free", counts.kv_free_pages}}},

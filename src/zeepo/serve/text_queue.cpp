@@ -98,6 +98,7 @@ void TextQueue::count_pass(const BatchGenerator& batch) {
   ++counts_.passes;
   counts_.pass_seconds += pass.seconds;
   counts_.new_tokens += batch.last_new_tokens();
+  counts_.drafted = batch.drafted();
   counts_.last_pass = pass;
   counts_.last_pass_tokens = batch.last_tokens();
   counts_.stalls.gather += pass.stalls.gather;

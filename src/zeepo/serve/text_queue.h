@@ -47,6 +47,7 @@ struct ServeCounts {
   std::int64_t kv_pages = 0, kv_free_pages = 0;
   std::int64_t ended = 0, refused = 0, abandoned = 0;  // requests, since the start
   std::int64_t prompt_tokens = 0, new_tokens = 0, passes = 0;
+  BatchGenerator::Drafted drafted;
   double pass_seconds = 0, first_token_seconds = 0;  // sums
   std::int64_t first_tokens = 0;
   PassReport last_pass;
