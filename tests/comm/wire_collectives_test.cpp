@@ -6,6 +6,7 @@
 
 #include "tests/comm/collective_checks.h"
 #include "tests/support/errors.h"
+#include "zeepo/comm/call.h"
 #include "zeepo/comm/threads/threads_world.h"
 
 namespace zeepo {
@@ -164,6 +165,20 @@ TEST(WireCollectives, RanksThatMeanDifferentThingsAreTold) {
     gather(c, s, p, WireType::int8, shard, full, c.rank());
   });
   EXPECT_TRUE(names(units, "rank 1", "id 1", "id 0")) << units;
+}
+
+TEST(WireCollectives, OnlyTheSecondExchangeOfACollectiveGoesOn) {
+  using enum ExchangePhase;
+  const auto header = [](ExchangePhase phase, std::int64_t id, std::size_t bytes = 100) {
+    return exchange_call(WireType::int8, phase, bytes, {"weights", id}).header;
+  };
+  EXPECT_TRUE(continues(header(gather_between, 1), header(gather_within, 1)));
+  EXPECT_TRUE(continues(header(reduce_within, 1), header(reduce_between, 1)));
+  EXPECT_FALSE(continues(header(gather_between, 1), header(gather_within, 2)));
+  EXPECT_FALSE(continues(header(gather_between, 1), header(gather_within, 1, 200)));
+  EXPECT_FALSE(continues(header(gather_within, 1), header(gather_within, 1)));
+  EXPECT_FALSE(continues(header(gather_between, 1), header(reduce_between, 1)));
+  EXPECT_FALSE(continues({}, header(gather_within, 1)));
 }
 
 // A communicator whose messages lose a bit on the way.

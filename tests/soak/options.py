@@ -12,7 +12,7 @@ RESULT = ["--model", "--from-scratch", "--data", "--seq-len", "--micro-batch", "
           "--seed", "--optimizer", "--moments", "--lr", "--betas", "--eps", "--momentum", "--weight-decay", "--decay",
           "--clip", "--schedule", "--warmup", "--lr-end", "--dropout", "--dtype", "--batch-invariant", "--sum-order",
           "--reduce", "--blocks-per-unit", "--tile-linear", "--freeze", "--gather-dtype", "--reduce-dtype",
-          "--reduce-feedback", "--node-size"]
+          "--reduce-feedback", "--node-size", "--balance"]
 # What changes only time, memory, places and reports.
 EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "--memory", "--placement",
              "--offload-param", "--offload-optimizer", "--step-below", "--activation-checkpointing",
@@ -21,7 +21,7 @@ EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "
              "--checkpoint-every", "--checkpoint-keep", "--checkpoint-memory", "--tensorboard", "--csv", "--prometheus",
              "--dashboard", "--eval-data", "--eval-every", "--eval-samples", "--on-nan", "--node-copy"]
 # What is for a GPU, or is drawn by another test.
-LEFT_OUT = ["--help", "--device", "--matmul-dtype", "--resume", "--allow-changes", "--elastic",
+LEFT_OUT = ["--help", "--no-communication", "--device", "--matmul-dtype", "--resume", "--allow-changes", "--elastic",
             "--hosts", "--ranks-per-host"]
 
 
@@ -90,13 +90,15 @@ def draw_rule(case, model):
         rule["--freeze"] = case.one_of(freeze_patterns(model))
     if case.chance(0.1):
         rule["--batch-invariant"] = ""
-    # These two keep their bits on the number of ranks that they have, not on any.
+    # These keep their bits on the number of ranks that they have, not on any.
     if case.chance(0.08):
         rule["--reduce"] = "last"
     elif case.chance(0.08):
         rule["--sum-order"] = "local"
     elif batches % 2 == 0 and case.chance(0.15):
         draw_codes(case, rule)
+    elif batches % 2 == 0 and case.chance(0.08):
+        rule["--balance"] = case.one_of(["1,0.5", "1,0.3"])  # rank 0, whose plan is in the log, has most rows
     return rule, batches
 
 
@@ -116,6 +118,8 @@ def coded(rule):
 def rank_choices(rule, batches, most):
     if rule.get("--sum-order") == "local":
         return [1]
+    if "--balance" in rule:
+        return [2]
     size = int(rule.get("--node-size", 2)) if coded(rule) else 1
     return [ranks for ranks in range(size, most + 1) if batches % ranks == 0 and ranks % size == 0]
 

@@ -100,6 +100,17 @@ int first_different(std::span<const CallHeader> headers) {
   return 0;
 }
 
+bool continues(const CallHeader& before, const CallHeader& next) {
+  const auto are = [&](ExchangePhase first, ExchangePhase second) {
+    return before.phase == static_cast<std::int32_t>(first) && next.phase == static_cast<std::int32_t>(second);
+  };
+  if (before.op != Op::exchange || next.op != Op::exchange) return false;
+  CallHeader alike = next;
+  alike.phase = before.phase;
+  return alike == before && (are(ExchangePhase::gather_between, ExchangePhase::gather_within) ||
+                             are(ExchangePhase::reduce_within, ExchangePhase::reduce_between));
+}
+
 void throw_mismatch(int rank, const Call& call, const Call& first) {
   throw Error(
       "rank {} called {}, rank 0 called {}: every rank must make the same calls in the same order; do all have the "

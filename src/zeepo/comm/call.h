@@ -49,5 +49,8 @@ inline std::string describe(const Call& call) { return describe(call.header, cal
 int first_different(std::span<const CallHeader> headers);
 // What all ranks throw when they are not.
 [[noreturn]] void throw_mismatch(int rank, const Call& call, const Call& first);
+// Whether `next` is the second exchange of the collective whose first exchange `before` is: who has made the first
+// makes the second, and no two ranks meet in both.
+bool continues(const CallHeader& before, const CallHeader& next);
 
 }  // namespace zeepo

@@ -22,8 +22,8 @@ DrySteps::DrySteps(const RunSetup& setup, std::int64_t accumulation, SimulatedTi
   session_.restart_peaks();
 }
 
-TokenBatch DrySteps::blank() const {
-  const Shape shape{setup_.options.micro_batch, setup_.options.seq_len};
+TokenBatch DrySteps::blank(std::int64_t rows) const {
+  const Shape shape{rows, setup_.options.seq_len};
   return {Tensor(shape, DType::i32), Tensor(shape, DType::i32)};
 }
 
@@ -31,12 +31,12 @@ void DrySteps::step() {
   engine_.expect_rate(0);
   ++number_;
   for (std::int64_t m = 0; m < options_.accumulation; ++m)
-    run_micro_step(engine_, setup_, number_, m, [this] { return blank(); });
+    run_micro_step(engine_, setup_, number_, m, [this] { return blank(setup_.rows_of(setup_.ranks.rank)); });
   (void)engine_.step(0);
 }
 
 void DrySteps::evaluate() {
-  (void)run_eval_pass(engine_, setup_, [this] { return blank(); });
+  (void)run_eval_pass(engine_, setup_, [this] { return blank(setup_.options.micro_batch); });
 }
 
 }  // namespace zeepo

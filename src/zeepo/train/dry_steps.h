@@ -23,7 +23,7 @@ class DrySteps {
   const EngineOptions& options() const { return options_; }
 
  private:
-  TokenBatch blank() const;
+  TokenBatch blank(std::int64_t rows) const;
 
   const RunSetup& setup_;
   EngineOptions options_;

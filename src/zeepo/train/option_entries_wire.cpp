@@ -5,6 +5,34 @@ namespace zeepo {
 
 using namespace option_kinds;
 
+namespace {
+
+TrainOption balance(TrainOption option) {
+  const std::string label = label_of(option);
+  option = other(
+      std::move(option),
+      [](const std::string& named, const std::string& text, TrainOptions& o) {
+        o.balance = {.wanted = text != "off", .speeds = {}};
+        if (text == "off" || text == "auto") return;
+        for (std::size_t at = 0; at <= text.size();) {
+          const std::size_t end = std::min(text.find(',', at), text.size());
+          o.balance.speeds.push_back(parse_number(named, text.substr(at, end - at)));
+          at = end + 1;
+        }
+      },
+      [](const TrainOptions& o) {
+        if (!o.balance.speeds.empty()) return fmt::format("{}", fmt::join(o.balance.speeds, ","));
+        return std::string(o.balance.wanted ? "auto" : "off");
+      });
+  option.check = [label](const TrainOptions& o) {
+    for (const double speed : o.balance.speeds)
+      if (!(speed > 0) || std::isinf(speed)) throw UsageError("{} {}: a speed must be a number above 0", label, speed);
+  };
+  return option;
+}
+
+}  // namespace
+
 void add_wire_options(std::vector<TrainOption>& table) {
   constexpr OptionGroup kGroup = OptionGroup::ranks;
   table.push_back(choice({.name = "--gather-dtype",
@@ -42,6 +70,10 @@ void add_wire_options(std::vector<TrainOption>& table) {
                          .otherwise = "the ranks on each machine",
                          .deepspeed_also = {"zero_optimization.zero_hpz_partition_size"}},
                         [](auto& o) -> auto& { return o.wire.node_size; }, {.least = 1, .absent = 0}));
+  table.push_back(balance({.name = "--balance",
+                           .group = kGroup,
+                           .help = "Rows of each micro-step by the ranks' speeds: off, --micro-batch each; auto, by "
+                                   "what the ranks measure at the start; or a speed of each rank, as 1,1,0.5"}));
 }
 
 }  // namespace zeepo

@@ -66,6 +66,23 @@ void check_wire(const TrainOptions& options) {
         "the next");
 }
 
+void check_silence(const TrainOptions& options) {
+  if (!options.no_communication) return;
+  if (options.backend == Backend::cuda)
+    throw UsageError("train: --no-communication: for ranks on CPUs only, so far; use --device cpu, or leave it out");
+  if (const std::string wire = first_wire_option(options.wire); !wire.empty() || options.wire.node_size > 0)
+    throw UsageError("train: --no-communication: nothing is sent that {} could change; leave it out",
+                     wire.empty() ? fmt::format("--node-size {}", options.wire.node_size) : wire);
+  const char* what = !options.output.empty()           ? "--output"
+                     : !options.checkpoint_dir.empty() ? "--checkpoint-dir"
+                     : options.resume.wanted           ? "--resume"
+                     : options.elastic.wanted          ? "--elastic"
+                                                       : nullptr;
+  if (what != nullptr)
+    throw UsageError("train: --no-communication: the weights are worth nothing, as the ranks do not meet; leave out {}",
+                     what);
+}
+
 void check_sums(const TrainOptions& options) {
   if (options.stage > 1 && options.reduce == Reduce::last)
     throw UsageError("train: --reduce last: works with --stage 0 and 1, not with {}", options.stage);
@@ -134,6 +151,8 @@ void check_elastic(const TrainOptions& options) {
                      options.resume.from.string());
   if (options.reduce == Reduce::last)
     throw UsageError("train: --elastic: with --reduce each, whose sums are the same on any number of ranks");
+  if (options.balance.wanted)
+    throw UsageError("train: --elastic: not with --balance, whose sums differ with the shares; leave it out");
   if (options.wire.coded())
     throw UsageError("train: --elastic: not with {}, whose sums differ with the number of ranks; leave it out",
                      first_wire_option(options.wire));
@@ -165,6 +184,7 @@ void check(const TrainOptions& options) {
   check_products(options);
   check_comm(options);
   check_wire(options);
+  check_silence(options);
   check_sums(options);
   check_step_below(options);
   check_fallback(options);

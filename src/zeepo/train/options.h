@@ -49,7 +49,11 @@ struct TrainOptions {
   std::int64_t linear_tiles = 1;            // that each linear layer of the blocks runs as
   Carrier comm = Carrier::automatic;        // for who makes the communicator
   WireOptions wire = {};                    // what ranks send
-  double timeout_seconds = 0;               // 0: none
+  struct Balance {
+    bool wanted = false;
+    std::vector<double> speeds = {};  // of each rank; empty: as measured at the start
+  } balance = {};                     // shares of the batch by speed, see balance.h
+  double timeout_seconds = 0;         // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
   Placement placement;  // of what lives below the device
   // Of the optimizer's state in host memory, the part that the host steps; the device steps the rest. Empty: all of it
@@ -66,6 +70,7 @@ struct TrainOptions {
   std::int64_t nvme_bytes = 0;                                  // the most that files may take; 0: what the run needs
   double link_bytes_per_second = 0, nvme_bytes_per_second = 0;  // simulated; 0: as they are
   double rank_bytes_per_second = 0;                             // likewise, for who makes the communicator
+  bool no_communication = false;                                // a diagnosis: ranks send each other nothing in a step
 
   std::filesystem::path checkpoint_dir;  // empty: no checkpoints
   std::int64_t checkpoint_every = 0;     // steps; 0: only after the last one

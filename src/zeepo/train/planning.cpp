@@ -16,8 +16,15 @@ RunSetup as_rank(RunSetup setup, int rank) {
   return setup;
 }
 
-// What all ranks must decide alike is decided by this plan: rank 0 has the largest shares, the last ones may be padding.
-MemoryPlan plan_of_first(const RunSetup& setup) { return plan_memory(as_rank(setup, 0)); }
+// What all ranks must decide alike is decided for this one: rank 0 has the largest shares, the last ones may be
+// padding, and no rank has more rows.
+RunSetup as_largest(const RunSetup& setup) {
+  RunSetup largest = as_rank(setup, 0);
+  auto& rows = largest.balanced.rows;
+  if (!rows.empty()) rows.front() = std::ranges::max(rows);
+  return largest;
+}
+MemoryPlan plan_of_first(const RunSetup& setup) { return plan_memory(as_largest(setup)); }
 
 // With buffers for the host's part of the step, while it is measured and afterwards.
 bool has_room_to_probe(const RunSetup& setup, const MemoryPlan& memory, const std::vector<RankRoom>& rooms,
@@ -172,7 +179,7 @@ RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>&
 RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure) {
   const bool chosen = setup.options.choose.any();  // a placement, for the budgets of all ranks
   const int rank = setup.ranks.rank;
-  RunPlan plan{.setup = as_rank(setup, 0), .memory = plan_of_first(setup), .budgets = {}, .step_rates = {}};
+  RunPlan plan{.setup = as_largest(setup), .memory = plan_of_first(setup), .budgets = {}, .step_rates = {}};
   const auto common = [&] { return chosen ? least_to_fill(rooms) : least_budgets(rooms, plan.memory); };
   if (tunes_host_share(plan.setup) && !has_room_to_probe(plan.setup, plan.memory, rooms, common())) {
     plan.setup.room_to_probe = false;
@@ -181,8 +188,10 @@ RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, cons
   if (measure && tunes_host_share(plan.setup)) plan.step_rates = measure(as_rank(plan.setup, rank));
   plan_tuning(plan, common());
   // From here on this rank's own.
+  const bool differs = rank != 0 || plan.setup.balanced.rows != setup.balanced.rows;
   plan.setup.ranks.rank = rank;
-  if (rank != 0) plan.memory = plan_memory(plan.setup);
+  plan.setup.balanced = setup.balanced;
+  if (differs) plan.memory = plan_memory(plan.setup);
   const RankRoom& own = rooms.at(static_cast<std::size_t>(rank));
   const auto budgets = [&] { return chosen ? least_to_fill(rooms) : budgets_of(own, plan.memory); };
   fill_device(plan, budgets());

@@ -7,6 +7,7 @@
 #include "zeepo/base/say.h"
 #include "zeepo/base/size.h"
 #include "zeepo/base/stop_request.h"
+#include "zeepo/train/balance.h"
 #include "zeepo/train/run_sinks.h"
 #include "zeepo/train/step_side.h"
 #include "zeepo/train/wire_report.h"
@@ -18,6 +19,7 @@ namespace zeepo {
 RunReport::RunReport(const TrainOptions& options, Communicator& communicator)
     : communicator_(communicator),
       log_(communicator.rank() == 0 ? make_sinks(options) : EventSinks{}),
+      silent_(options.no_communication),
       print_every_(options.print_every) {}
 
 void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& place) {
@@ -50,6 +52,8 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
   event["placement"]["chosen"] = options.choose.any();
   event["tuning"] = {{"prefetch_bytes", levels.prefetch_bytes}, {"pieces_under_way", levels.pieces_under_way}};
   if (communicator_.size() > 1) event["communication"] = wire_json(options, communicator_);
+  if (auto balance = balance_json(setup); !balance.is_null()) event["balance"] = std::move(balance);
+  if (silent_) event["no_communication"] = true;
   if (auto below = step_below_json(plan); !below.is_null()) event["step_below"] = std::move(below);
   log_.write(event);
   if (!speaks()) return;
@@ -60,6 +64,8 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
     say("{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
         communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
   if (const std::string text = wire_text(options, communicator_); !text.empty()) say("{}\n", text);
+  if (const std::string text = balance_text(setup); !text.empty()) say("{}\n", text);
+  if (silent_) say("--no-communication: the ranks send each other nothing; losses and weights mean nothing\n");
   say("{}", table_of(plan.memory.peak, plan.budgets));
   if (options.choose.any()) say("placement chosen: {}\n", setup.flags());
   if (const std::string text = step_below_text(plan); !text.empty()) say("{}\n", text);
@@ -148,14 +154,16 @@ void RunReport::collect_ranks(Session& session, const MovedBytes& moved) {
 
 void RunReport::summary(const ModelEngine& engine, Session& session, const StepReport& last,
                         const std::string& weights_hash) {
-  log_.write({{"event", "summary"},
-              {"loss", last.result.loss},
-              {"params", parameter_count(engine.units())},
-              {"world_size", session.communicator().size()},
-              {"weights_hash", weights_hash},
-              {"files", session.lower().description()},
-              {"numa", describe_numa()},
-              {"ranks", ranks_}});
+  nlohmann::ordered_json event{{"event", "summary"},
+                               {"loss", last.result.loss},
+                               {"params", parameter_count(engine.units())},
+                               {"world_size", session.communicator().size()},
+                               {"weights_hash", weights_hash},
+                               {"files", session.lower().description()},
+                               {"numa", describe_numa()},
+                               {"ranks", ranks_}};
+  if (silent_) event["no_communication"] = true;
+  log_.write(event);
   if (!speaks()) return;
   for (const Place place : kPlaces)
     if (session.peak(place).total > 0) say("{} memory used: {}\n", name_of(place), describe(session.peak(place)));

@@ -57,6 +57,7 @@ class RunReport {
 
   Communicator& communicator_;
   EventSinks log_;  // on rank 0
+  bool silent_;     // with --no-communication
   std::int64_t print_every_, steps_ = 0;
   std::optional<Progress> progress_;  // while there are steps
   nlohmann::ordered_json ranks_;      // as collected

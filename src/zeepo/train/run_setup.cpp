@@ -1,6 +1,7 @@
 #include "zeepo/train/run_setup.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "zeepo/base/error.h"
 #include "zeepo/budget/memory_plan.h"
@@ -79,6 +80,15 @@ std::int64_t RunSetup::tokens_per_step() const {
   return options.micro_batch * options.grad_accum * ranks.ranks * options.seq_len;
 }
 
+std::int64_t RunSetup::rows_of(int rank) const {
+  return balanced.rows.empty() ? options.micro_batch : balanced.rows[static_cast<std::size_t>(rank)];
+}
+
+std::int64_t RunSetup::rows_before(int rank) const {
+  if (balanced.rows.empty()) return rank * options.micro_batch;
+  return std::accumulate(balanced.rows.begin(), balanced.rows.begin() + rank, std::int64_t{0});
+}
+
 Arrangement RunSetup::arrangement() const {
   return {options.placement, options.activation_checkpointing, options.prefetch_bytes};
 }
@@ -101,6 +111,7 @@ RunSetup RunSetup::with(const Arrangement& arrangement) const {
 RunSetup RunSetup::with(TrainOptions changed) const {
   RunSetup other = *this;
   other.options = std::move(changed);
+  if (other.options.micro_batch != options.micro_batch) other.balanced = {};
   if (other.options.linear_tiles != options.linear_tiles || other.options.products != options.products ||
       other.options.freeze != options.freeze)
     other.model = model_for(config, other.options);

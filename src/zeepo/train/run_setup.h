@@ -20,12 +20,18 @@ struct RunSetup {
   ModelConfig config;
   std::shared_ptr<LanguageModel> model;  // shared by copies; one engine at a time is attached to it
   RankShape ranks;
-  std::int64_t host_room = 0;  // of host memory, that buffers are sized for; 0: plenty
-  TuningRange levels = {};     // that memory is planned for; empty: as the options say
-  bool room_to_probe = true;   // for the host's part of the step to be measured and tuned
+  struct Balanced {
+    std::vector<double> speeds;      // of each rank
+    std::vector<std::int64_t> rows;  // of a micro-step, that each rank computes
+  } balanced = {};                   // by speed; empty: --micro-batch rows each
+  std::int64_t host_room = 0;        // of host memory, that buffers are sized for; 0: plenty
+  TuningRange levels = {};           // that memory is planned for; empty: as the options say
+  bool room_to_probe = true;         // for the host's part of the step to be measured and tuned
 
   int pieces_under_way() const;  // that there are buffers for
   std::int64_t tokens_per_step() const;
+  std::int64_t rows_of(int rank) const;      // of a micro-step
+  std::int64_t rows_before(int rank) const;  // of the ranks before this one
   Arrangement arrangement() const;
   // Options of `zeepo train` that give the arrangement again, beside those that the run was given.
   std::string flags() const;

@@ -6,10 +6,10 @@ namespace zeepo {
 
 TokenBatches::TokenBatches(const TrainingData& data, const RunSetup& setup)
     : data_(data),
+      setup_(setup),
       micro_batch_{setup.options.micro_batch, setup.options.grad_accum, setup.ranks.ranks},
       seq_len_(setup.options.seq_len),
       samples_(sample_count(data.tokens.tokens(), seq_len_)),
-      rank_(setup.ranks.rank),
       order_(setup.options.order),
       seed_(setup.options.seed) {}
 
@@ -24,15 +24,16 @@ std::int64_t TokenBatches::visited(std::int64_t steps) const {
 
 TokenBatches::Ids TokenBatches::read(std::int64_t step, std::int64_t micro_step) const {
   Ids batch;
-  for (const std::int64_t sample : samples_of(step, {micro_step, rank_})) batch.append(data_, sample, seq_len_);
+  for (const std::int64_t sample : samples_of(step, {micro_step, setup_.ranks.rank}))
+    batch.append(data_, sample, seq_len_);
   return batch;
 }
 
 std::vector<std::int64_t> TokenBatches::samples_of(std::int64_t step, const MicroBatchPlace& place) const {
   std::vector<std::int64_t> samples;
-  for (std::int64_t row = 0; row < micro_batch_.micro_batch; ++row)
-    samples.push_back(
-        sample_of(first_visit_ + visit_number(micro_batch_, step - first_step_, place.micro_step, place.rank, row)));
+  const std::int64_t first = first_visit_ + visit_number(micro_batch_, step - first_step_, place.micro_step, 0,
+                                                         setup_.rows_before(place.rank));
+  for (std::int64_t row = 0; row < setup_.rows_of(place.rank); ++row) samples.push_back(sample_of(first + row));
   return samples;
 }
 
@@ -73,6 +74,11 @@ float TokenBatches::divisor(std::int64_t counted) const {
   if (counted == 0) return std::numeric_limits<float>::infinity();
   const std::int64_t micro_batches = micro_batch_.grad_accum * micro_batch_.ranks;
   return static_cast<float>(static_cast<double>(counted) / static_cast<double>(micro_batches));
+}
+
+std::optional<float> TokenBatches::divisor() const {
+  if (setup_.balanced.rows.empty()) return std::nullopt;
+  return static_cast<float>(micro_batch_.micro_batch * seq_len_);
 }
 
 TokenBatch TokenBatches::Ids::on_device(const Shape& shape, std::optional<float> divisor) const {

@@ -16,7 +16,7 @@ namespace zeepo {
 
 class TokenBatches {
  public:
-  // Borrows the data.
+  // Borrows both.
   TokenBatches(const TrainingData& data, const RunSetup& setup);
   // Goes on behind `samples` visits that the first `steps` steps have made, perhaps with other batches.
   void resume(std::int64_t steps, std::int64_t samples);
@@ -39,17 +39,19 @@ class TokenBatches {
   // What the sum of the losses of each micro-batch is divided by, so that the mean over the micro-batches is the mean
   // over `counted` targets: their number in a micro-batch on average. Without any, infinite: loss and gradients are 0.
   float divisor(std::int64_t counted) const;
-  Shape shape() const { return {micro_batch_.micro_batch, seq_len_}; }
+  // The same where all targets count: nothing where every rank has as many rows.
+  std::optional<float> divisor() const;
+  Shape shape() const { return {setup_.rows_of(setup_.ranks.rank), seq_len_}; }
   std::int64_t samples() const { return samples_; }
 
  private:
   std::int64_t sample_of(std::int64_t visit) const { return sample_index(visit, samples_, order_, seed_); }
 
   const TrainingData& data_;
+  const RunSetup& setup_;
   BatchShape micro_batch_;
   std::int64_t seq_len_, samples_;
   std::int64_t first_step_ = 0, first_visit_ = 0;
-  int rank_;
   Order order_;
   std::uint64_t seed_;
 };

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "zeepo/base/error.h"
+#include "zeepo/comm/silent/silent_communicator.h"
 #include "zeepo/model/initial_weights.h"
 #include "zeepo/train/stopping.h"
 
@@ -19,7 +20,8 @@ TrainingRun::TrainingRun(const RunPlan& plan, TokenBatches& batches, Session& se
       report_(report),
       saving_(saving),
       timeline_(timeline),
-      engine_(*plan.setup.model, session.communicator(), engine_options(plan.setup)),
+      silent_(options_.no_communication ? std::make_unique<SilentCommunicator>(session.communicator()) : nullptr),
+      engine_(*plan.setup.model, silent_ ? *silent_ : session.communicator(), engine_options(plan.setup)),
       page_faults_(session, engine_, report),
       nans_(options_, batches, report) {}
 
@@ -95,8 +97,10 @@ void TrainingRun::train() {
   report_.collect_ranks(session_, moved + (engine_.moved().late - late));
   if (timeline_) timeline_->end_steps();
   if (saving_.wanted()) saving_.save(engine_, options_.steps, report_);
-  const std::string hash = engine_.weights_hash(
-      WeightCheck{options_.dtype, fmt::format("after step {}", options_.steps), "lower --lr, or use another --dtype"});
+  std::string hash;  // without communication no rank has the weights
+  if (!options_.no_communication)
+    hash = engine_.weights_hash(WeightCheck{options_.dtype, fmt::format("after step {}", options_.steps),
+                                            "lower --lr, or use another --dtype"});
   page_faults_.tell(last.step);  // pages are read up to here
   report_.summary(engine_, session_, last, hash);
 }
@@ -107,7 +111,7 @@ StepReport TrainingRun::step(std::int64_t number) {
   const double lr = learning_rate(options_.schedule, number, options_.steps);
   engine_.expect_rate(lr);
   const std::optional<std::int64_t> counted = batches_.counted_targets(number);
-  const std::optional<float> divisor = counted ? std::optional(batches_.divisor(*counted)) : std::nullopt;
+  const std::optional<float> divisor = counted ? std::optional(batches_.divisor(*counted)) : batches_.divisor();
   for (std::int64_t m = 0; m < options_.grad_accum; ++m) {
     const TokenBatches::Ids ids = batches_.read(number, m);
     run_micro_step(engine_, plan_.setup, number, m, [&] { return ids.on_device(batches_.shape(), divisor); });

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/comm/communicator.h"
 #include "zeepo/model/weight_files.h"
 #include "zeepo/train/checkpointing.h"
 #include "zeepo/train/evaluation.h"
@@ -55,6 +56,7 @@ class TrainingRun {
   RunReport& report_;
   ModelSaving& saving_;
   Timeline* timeline_;
+  std::unique_ptr<Communicator> silent_;  // with --no-communication
   ModelEngine engine_;
   ResumePoint resumed_ = {};  // the last step of the run before; 0 where there is none
   PageFaults page_faults_;

@@ -87,7 +87,7 @@ void MpiCommunicator::broadcast(CpuStream&, View x, int root, const Label& label
 }
 
 void MpiCommunicator::exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) {
-  enter(call);
+  continues(header_, call.header) ? go_on(call) : enter(call);
   for (const Incoming& message : in)
     receive({message.bytes.data(), DType::u8, {static_cast<std::int64_t>(message.bytes.size())}}, message.from);
   for (const Outgoing& message : out)
@@ -122,11 +122,15 @@ void MpiCommunicator::abort_job(const std::string& message) {
   abort_mpi(rank(), message, world_.spread());
 }
 
-void MpiCommunicator::enter(const Call& call) {
+void MpiCommunicator::go_on(const Call& call) {
   position_.enter(call);
   entered_at_ = Clock::now();
   header_ = call.header;
   if (heart_.failed()) throw Error("{}", heart_.failure());
+}
+
+void MpiCommunicator::enter(const Call& call) {
+  go_on(call);
   check(MPI_Iallgather(&header_, sizeof header_, MPI_BYTE, headers_.data(), sizeof header_, MPI_BYTE, world_.work(),
                        &requests_.emplace_back()));
   wait(Expect::ranks);

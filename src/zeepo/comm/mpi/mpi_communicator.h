@@ -1,7 +1,9 @@
 // The ranks of an MPI job; at most one a process.
 //
 // Each call first exchanges a small header, which finds ranks that mean different things, then the data, straight
-// between every two ranks. Waiting polls with short sleeps, so that ranks which share cores leave them to each other.
+// between every two ranks. The second exchange of a collective by nodes goes on without one: over a slow link each
+// takes as long as the link's way there and back. Waiting polls with short sleeps, so that ranks which share cores
+// leave them to each other.
 #pragma once
 
 #include <chrono>
@@ -45,6 +47,8 @@ class MpiCommunicator final : public Communicator {
   enum class Expect { ranks, data };
 
   void enter(const Call& call);
+  // enter() for a call that the ranks have agreed on with the one before.
+  void go_on(const Call& call);
   void throw_mismatch_of_all(const Call& call, int different);
   void send(ConstView x, int to);
   void receive(View x, int from);

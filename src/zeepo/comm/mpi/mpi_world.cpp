@@ -4,16 +4,29 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include "zeepo/base/error.h"
 #include "zeepo/comm/mpi/mpi_check.h"
 
 namespace zeepo {
+namespace {
+
+// Open MPI's TCP lets the receiver of a large message ask for it ("put"). Over a slow link the request waits behind all
+// data that goes the same way, and the link idles: a step takes 1.5 times as long as its bytes. Sent without being
+// asked for, 1.1 times. Who sets the parameter, for mpirun or in the environment, is heard; other MPIs do not read it.
+void send_large_messages_unasked() {
+  constexpr const char* kAllButPut = "312";  // in place, need-ack, need-csum, hetero-rdma; send is always there
+  ::setenv("OMPI_MCA_btl_tcp_flags", kAllButPut, 0);
+}
+
+}  // namespace
 
 MpiWorld::MpiWorld() {
   int initialized = 0;
   mpi_check(MPI_Initialized(&initialized));
   if (initialized) throw Error("MPI has been initialised already: a process can join its ranks once");
+  send_large_messages_unasked();
   int level = 0;
   mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
   if (level < MPI_THREAD_MULTIPLE)
