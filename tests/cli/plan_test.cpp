@@ -8,6 +8,8 @@
 #include "tests/support/errors.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
+#include "tests/support/test_directory.h"
+#include "zeepo/base/file.h"
 
 namespace zeepo {
 namespace {
@@ -94,6 +96,19 @@ TEST(Plan, RefusesNonsenseInOneMessage) {
       {{"--layers", "2", "--hidden", "64", "--heads", "5"}, "--heads 5"},
       {{"--layers", "2", "--hidden", "64"}, "--heads is missing"},
       {{"--layers", "1e9", "--hidden", "1e9", "--heads", "1"}, "2^63"},
+      {{"--layers", "2", "--hidden", "-64", "--heads", "4"}, "--hidden -64"},
+      {{"--layers", "2.5", "--hidden", "64", "--heads", "4"}, "--layers 2.5"},
+      {{"--params", "1e9", "--gpus-per-node", "-1"}, "--gpus-per-node -1"},
+      {{"--params", "1e9", "--inference"}, "--params 1e9"},
+      {{"--model", golden("gpt2-tiny").string(), "--inference", "--batch", "0"}, "--batch 0"},
+      {{"--model", golden("gpt2-tiny").string(), "--inference", "--new-tokens", "-3"}, "--new-tokens -3"},
+      {{"--model", golden("gpt2-tiny").string(), "--inference", "--prompt-tokens", "1e18"}, "--prompt-tokens 1000000"},
+      {{"--model", golden("gpt2-tiny").string(), "--inference", "--new-tokens", "1e6"}, "positions"},
+      {{"--model", golden("gpt2-tiny").string(), "--inference", "--seq-len", "16"}, "--seq-len: is of training"},
+      {{"--model", golden("gpt2-tiny").string(), "--inference", "--weights-dtype", "int3"}, "--weights-dtype int3"},
+      {{"--model", golden("gpt2-tiny").string(), "--inference", "--prompt-tokens", "8", "--new-tokens", "8", "--ranks",
+        "1e10"},
+       "--ranks 10000000000"},
       {{"--model", golden("gpt2-tiny").string(), "--ranks", "1e10"}, "--ranks 10000000000"},
       {{"--model", golden("gpt2-tiny").string(), "--ranks", "1000000"}, "--ranks 1000000"},
       {{"--model", golden("gpt2-tiny").string(), "--device", "cuda", "--seq-len", "1000000"}, "--seq-len 1000000"}};
@@ -153,6 +168,96 @@ TEST(Plan, PlansEveryStageOfAModelForManyRanks) {
   };
   EXPECT_GT(device(0), device(1));
   EXPECT_GT(device(1), device(3));
+}
+
+// Ten to the fifteenth: the formulas' figures still fit 63 bits; ten times as many do not.
+TEST(Plan, CountsAQuadrillionParameters) {
+  const Json json = planned({"--params", "1e15", "--ranks", "1000"});
+  EXPECT_EQ(json.at("stages").at(0).at("bytes_per_rank"), 16'000'000'000'000'000);
+  EXPECT_EQ(json.at("stages").at(3).at("bytes_per_rank"), 16'000'000'000'000);
+  // A run has a limit of its own, which its plan tells.
+  const Finished finished = plan({"--layers", "1000", "--hidden", "292000", "--heads", "1000", "--hardware", "dgx-h100",
+                                  "--seq-len", "1024", "--ranks", "128"});
+  EXPECT_EQ(finished.code, 1);
+  EXPECT_TRUE(names(finished.err, "gradient norm", "128 ranks", "at most 2^29"));
+}
+
+TEST(Plan, PlansInference) {
+  const Arguments asked{"--inference",
+                        "--model",
+                        golden("gpt2-tiny").string(),
+                        "--device",
+                        "cpu",
+                        "--prompt-tokens",
+                        "12",
+                        "--new-tokens",
+                        "4",
+                        "--memory",
+                        "device=64MiB,host=64MiB"};
+  const Json json = planned(asked);
+  EXPECT_EQ(json.at("recommended").at("weights_in"), "resident");
+  EXPECT_EQ(json.at("recommended").at("weights_dtype"), "same");
+  // Of the run that the recommended command starts.
+  Arguments arguments{"generate",
+                      "--model",
+                      golden("gpt2-tiny").string(),
+                      "--device",
+                      "cpu",
+                      "--max-new-tokens",
+                      "4",
+                      "--ids",
+                      "1,2,3,4,5,6,7,8,9,10,11,12",
+                      "--ignore-eos",
+                      "--json",
+                      "--threads",
+                      "1",
+                      "--speculate",
+                      "off",
+                      "--memory",
+                      "device=64MiB,host=64MiB"};
+  for (const Json& choice : json.at("choices")) {
+    if (choice.at("weights_dtype") != "same" || choice.at("weights_in") == "nvme") continue;
+    Arguments here = arguments;
+    here.insert(here.end(), {"--offload-param", choice.at("weights_in") == "host" ? "host" : "none"});
+    const Finished finished = run_program(ZEEPO_PROGRAM, here, {});
+    ASSERT_EQ(finished.code, 0) << finished.err;
+    std::istringstream lines(finished.out);
+    Json last;
+    for (std::string line; std::getline(lines, line);) last = Json::parse(line);
+    const Json& held = last.at("ranks").at(0).at("peak_bytes");
+    for (const char* tier : {"device", "host"})
+      EXPECT_EQ(held.at(tier).at("total"), choice.at("bytes").at(tier).at("total")) << tier << choice.at("weights_in");
+  }
+  const Finished text = plan(asked);
+  std::istringstream lines(text.out);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(golden("gpt2-tiny").string()) == std::string::npos) {
+      EXPECT_LE(line.size(), 80u) << line;
+    }
+}
+
+TEST(Plan, WritesAPageThatNeedsNothingElse) {
+  const TestDirectory directory;
+  const std::string page = (directory.path() / "plan.html").string();
+  const std::vector<std::pair<Arguments, std::string>> cases{
+      {{"--model", golden("gpt2-tiny").string(), "--hardware", "dgx-a100", "--seq-len", "16"}, "\"timeline\":{"},
+      {{"--layers", "2", "--hidden", "64", "--heads", "4", "--hardware", "h200", "--inference"}, "\"timeline\":{"},
+      {{"--params", "7.5e9", "--ranks", "64"}, "States of a rank"},
+      {{"--params", "1e12", "--sweep", "bandwidth=1..1024", "--sweep", "micro-batch=1,2"},
+       "Efficiency by the bandwidth"}};
+  for (const auto& [arguments, part] : cases) {
+    Arguments with = arguments;
+    with.insert(with.end(), {"--html", page});
+    const Finished finished = plan(with);
+    ASSERT_EQ(finished.code, 0) << finished.err;
+    const std::string html = read_text(page);
+    EXPECT_TRUE(names(html, "<!DOCTYPE html>", "const zeepoPlan = {", part));
+    EXPECT_EQ(html.find("http://"), html.find("http://www.w3.org/2000/svg"));  // a name, not an address
+    EXPECT_EQ(html.find("https://"), std::string::npos);
+  }
+  const Finished failed = plan({"--params", "1e9", "--html", "/nowhere/plan.html"});
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_TRUE(names(failed.err, "/nowhere/plan.html"));
 }
 
 TEST(Plan, FitsATerminalOf80Columns) {

@@ -11,6 +11,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/cli/commands.h"
+#include "zeepo/cli/plan_options.h"
 #include "zeepo/cli/table_options.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/metrics/explained_run.h"
@@ -18,6 +19,7 @@
 #include "zeepo/plan/count.h"
 #include "zeepo/plan/hardware.h"
 #include "zeepo/plan/plan_json.h"
+#include "zeepo/plan/plan_page.h"
 #include "zeepo/plan/plan_text.h"
 #include "zeepo/plan/recommended.h"
 #include "zeepo/plan/sweep.h"
@@ -28,115 +30,6 @@ namespace zeepo::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Options of a run that a plan depends on, as `zeepo train` describes them; with --params or --layers those alone that
-// the formulas know.
-constexpr std::array kFormulaOptions{"--seq-len", "--micro-batch", "--memory"};
-constexpr std::array kRunOptions{"--grad-accum",  "--device",       "--dtype",
-                                 "--optimizer",   "--moments",      "--clip",
-                                 "--tile-linear", "--nvme-path",    "--activation-checkpointing",
-                                 "--prefetch",    "--matmul-dtype", "--simulate-link"};
-constexpr std::int64_t kUsualGpusPerNode = 8;
-
-struct PlanOptions {
-  std::string model, params, layers, hidden, heads, vocab;
-  std::string ranks, gpus_per_node, bytes_per_param = "16", interval = "1";
-  std::string peak_tflops = fmt::format("{:g}", TextbookQuestion{}.peak_flops / 1e12), bandwidth_gbps;
-  bool json = false;
-  std::filesystem::path explain;
-  std::optional<Hardware> hardware;
-  std::vector<std::string> sweeps;
-  OptionTexts run;  // kFormulaOptions and kRunOptions as given
-};
-
-// What the options of a run have to say, in the name of this command.
-template <class F>
-auto in_own_name(const F& f) {
-  try {
-    return f();
-  } catch (const UsageError& error) {
-    const std::string text = error.what();
-    constexpr std::string_view kTrain = "train: ";
-    throw UsageError("{}", text.starts_with(kTrain) ? "plan: " + text.substr(kTrain.size()) : text);
-  }
-}
-
-// What the description says of memory, where --memory does not.
-void of_hardware(TrainOptions& options, const Hardware& hardware) {
-  const auto fill = [](std::int64_t& bytes, std::int64_t of_gpu) {
-    if (bytes == 0) bytes = of_gpu;
-  };
-  if (options.backend != Backend::cuda) throw UsageError("plan: --hardware describes GPUs: leave out --device cpu");
-  fill(options.device_bytes, gpu_budget(static_cast<std::size_t>(hardware.device_bytes)));
-  fill(options.host_bytes, hardware.host_bytes / hardware.gpus_per_node);
-  fill(options.nvme_bytes, hardware.nvme_bytes / hardware.gpus_per_node);
-}
-
-// Device and dtype as train takes them, but for a GPU that need not be there.
-TrainOptions train_options(const PlanOptions& given) {
-  return in_own_name([&] {
-    TrainOptions options;
-    options.model = given.model;
-    options.backend = given.hardware ? Backend::cuda : default_backend();
-    for (const auto& [name, text] : given.run) assign(options, name, text);
-    if (given.hardware) of_hardware(options, *given.hardware);
-    if (!given.run.contains("--dtype")) options.dtype = default_dtype(options.backend);
-    if (options.nvme_bytes > 0 && options.nvme_paths.empty()) options.nvme_paths = {"DIR"};
-    return options;
-  });
-}
-
-// Above 0, times `unit`.
-double parse_rate(const std::string& option, const std::string& text, double unit) {
-  const double value = parse_number(option, text) * unit;
-  if (!(value > 0 && std::isfinite(value))) throw UsageError("{} {}: must be a number above 0", option, text);
-  return value;
-}
-
-enum class Source { model, params, shape };
-
-Source source_of(const PlanOptions& options) {
-  const bool shape = !options.layers.empty() || !options.hidden.empty() || !options.heads.empty();
-  const int sources = (options.model.empty() ? 0 : 1) + (options.params.empty() ? 0 : 1) + (shape ? 1 : 0);
-  if (sources != 1)
-    throw UsageError(
-        "plan: say what to plan by one of --model DIR, --params 7.5e9, or --layers L --hidden H --heads A{}",
-        sources > 1 ? ", not by several" : "");
-  if (!options.vocab.empty() && !shape) throw UsageError("plan: --vocab {}: goes with --layers", options.vocab);
-  if (!options.model.empty()) return Source::model;
-  if (options.hardware && !shape)
-    throw UsageError("plan: --params {}: of a machine a model's shape is planned: --model or --layers", options.params);
-  for (const char* name : kRunOptions)
-    if (options.run.contains(name) && !options.hardware)
-      throw UsageError("plan: {}: goes with --model DIR or --hardware; the formulas do not depend on it", name);
-  return shape ? Source::shape : Source::params;
-}
-
-TextbookQuestion question_of(const PlanOptions& options, Source source) {
-  TextbookQuestion question;
-  if (source == Source::params) question.params = parse_count("plan: --params", options.params);
-  if (source == Source::shape) {
-    for (const auto& [name, text] : {std::pair{"--layers", &options.layers}, std::pair{"--hidden", &options.hidden},
-                                     std::pair{"--heads", &options.heads}})
-      if (text->empty()) throw UsageError("plan: {} is missing: a shape is --layers L --hidden H --heads A", name);
-    question = TextbookQuestion::of({.layers = parse_count("plan: --layers", options.layers),
-                                     .hidden = parse_count("plan: --hidden", options.hidden),
-                                     .heads = parse_count("plan: --heads", options.heads)});
-    if (!options.vocab.empty()) question.vocab = parse_count("plan: --vocab", options.vocab, 0);
-  }
-  const std::int64_t on_node = options.hardware ? options.hardware->gpus_per_node : kUsualGpusPerNode;
-  question.ranks = !options.ranks.empty() ? parse_count("plan: --ranks", options.ranks)
-                   : options.hardware     ? options.hardware->nodes * on_node
-                                          : 1;
-  question.gpus_per_node = options.gpus_per_node.empty() ? std::min(question.ranks, on_node)
-                                                         : parse_count("plan: --gpus-per-node", options.gpus_per_node);
-  question.checkpoint_interval = parse_count("plan: --checkpoint-interval", options.interval);
-  question.bytes = BytesPerParam::of(parse_count("plan: --bytes-per-param", options.bytes_per_param));
-  question.peak_flops = parse_rate("plan: --peak-tflops", options.peak_tflops, 1e12);
-  if (!options.bandwidth_gbps.empty())
-    question.bytes_per_second = parse_rate("plan: --bandwidth", options.bandwidth_gbps, 1e9);
-  return question;
-}
 
 Textbook textbook_by(TextbookQuestion question, const TrainOptions& given) {
   question.batch.samples = given.micro_batch;
@@ -162,20 +55,45 @@ std::string sweep(const PlanOptions& options) {
   for (const std::string& text : options.sweeps)
     sweeps.push_back(parse_sweep(text, {"params", "layers", "hidden", "micro-batch", "seq-len", "ranks", "bandwidth"}));
   std::string lines = options.json ? "" : csv_header(sweeps) + "\n";
+  std::vector<Textbook> textbooks;
   for (const SweepPoint& point : points_of(sweeps)) {
     const PlanOptions here = at_point(options, point);
     const Source source = source_of(here);
     if (source == Source::model) throw UsageError("plan: --sweep: goes with --params or --layers, not with --model");
-    const Textbook textbook = textbook_by(question_of(here, source), train_options(here));
-    lines += (options.json ? to_json(textbook).dump() : csv_row(point, textbook)) + "\n";
+    textbooks.push_back(textbook_by(question_of(here, source), train_options(here)));
+    lines += (options.json ? to_json(textbooks.back()).dump() : csv_row(point, textbooks.back())) + "\n";
   }
+  write_page(options, [&] {
+    return formula_page(fmt::format("{} points of {}", textbooks.size(), fmt::join(options.sweeps, ", ")),
+                        textbooks.back(), curves_of(sweeps, textbooks));
+  });
   return lines;
+}
+
+// What a page shows of the formulas where no sweep is given: shares over ranks.
+std::vector<PlanCurve> usual_curves(const TextbookQuestion& asked) {
+  constexpr std::int64_t kMost = 1024;
+  Sweep ranks{"ranks", {}};
+  std::vector<Textbook> textbooks;
+  for (std::int64_t n = 1; n <= std::min(kMost, asked.params); n *= 2) {
+    TextbookQuestion question = asked;
+    question.ranks = n;
+    question.gpus_per_node = std::min(asked.gpus_per_node, n);
+    ranks.values.push_back(fmt::format("{}", n));
+    textbooks.push_back(textbook_of(question));
+  }
+  return curves_of({ranks}, textbooks);
 }
 
 std::string plan_by_formulas(const PlanOptions& options, const TextbookQuestion& question) {
   const TrainOptions given = train_options(options);
   const Textbook textbook = textbook_by(question, given);
   const auto choice = choose_by_textbook(textbook, {given.device_bytes, given.host_bytes, given.nvme_bytes});
+  write_page(options, [&] {
+    return formula_page(
+        fmt::format("{} parameters on {} ranks", short_count(textbook.question.params), textbook.question.ranks),
+        textbook, usual_curves(textbook.question));
+  });
   if (options.json) {
     Json json = to_json(textbook);
     json["recommended"] =
@@ -184,6 +102,20 @@ std::string plan_by_formulas(const PlanOptions& options, const TextbookQuestion&
   }
   if (choice) return text_of(*choice, textbook) + "\n" + text_of(textbook);
   return text_of(textbook) + "\n--memory device=80GB,host=200GB tells what fits; --model DIR plans to the byte.\n";
+}
+
+std::string about_text(const RunSetup& setup, std::int64_t params) {
+  return fmt::format("{} with {} parameters in {} on {}; {} rank{}, {} on a node; {} x {} tokens a rank and micro-step",
+                     name_of(setup.config.architecture), short_count(params), name_of(setup.options.dtype),
+                     setup.options.backend == Backend::cuda ? "GPUs" : "the CPU", setup.ranks.ranks,
+                     setup.ranks.ranks == 1 ? "" : "s", setup.ranks.ranks_on_node, setup.options.micro_batch,
+                     setup.options.seq_len);
+}
+
+// Of a rank alone all stages are the same.
+std::vector<ExactPlan> shown(const RunSetup& setup, std::vector<ExactPlan> plans) {
+  if (setup.ranks.ranks == 1) std::erase_if(plans, [](const ExactPlan& plan) { return plan.stage > 0; });
+  return plans;
 }
 
 std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) {
@@ -205,8 +137,10 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
   const RankRoom room = exact_room(setup);
   const PlanMachine machine = options.hardware ? described_machine(*options.hardware)
                                                : probed_machine(setup.options.backend, setup.ranks.ranks);
-  std::vector<ExactPlan> plans = exact_plans(setup, room, machine);
+  const std::vector<ExactPlan> plans = exact_plans(setup, room, machine);
   const Recommended recommended = recommend(setup, room, machine, plans);
+  const std::string title = about_text(setup, question.params);
+  write_page(options, [&] { return training_page(title, recommended, shown(setup, plans), machine, options.run); });
   if (options.json) {
     Json json = to_json(textbook);
     json["recommended"] = recommended_json(recommended, options.run);
@@ -214,16 +148,10 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
     json["machine"] = machine.rates ? Json(machine.source) : Json(nullptr);
     return json.dump() + "\n";
   }
-  const std::string title = fmt::format(
-      "{} with {} parameters in {} on {}; {} rank{}, {} on a node; {} x {} tokens a rank and micro-step",
-      name_of(config.architecture), short_count(question.params), name_of(setup.options.dtype),
-      setup.options.backend == Backend::cuda ? "GPUs" : "the CPU", setup.ranks.ranks, setup.ranks.ranks == 1 ? "" : "s",
-      setup.ranks.ranks_on_node, setup.options.micro_batch, setup.options.seq_len);
   std::string text = wrapped(title, "  ") + "\n" + text_of(recommended, options.run) + "\n";
   const auto stage = static_cast<std::size_t>(recommended.setup.options.stage);
   const ExactPlan resident = plans.at(stage * usual_placements().size());
-  if (setup.ranks.ranks == 1) std::erase_if(plans, [](const ExactPlan& plan) { return plan.stage > 0; });
-  text += text_of(plans);
+  text += text_of(shown(setup, plans));
   if (setup.ranks.ranks == 1) text += "  A rank alone shards nothing: stages 1 to 3 are the same.\n";
   const char* speeds = machine.rates ? "Speeds, each with what bounds it, are predicted for {}" : "No speeds: {}";
   text += "  " + wrapped(fmt::format(fmt::runtime(speeds), machine.source) + ".", "  ");
@@ -243,6 +171,7 @@ std::string answer_to(const PlanOptions& options) {
   if (!options.explain.empty()) return explanation(options);
   if (!options.sweeps.empty()) return sweep(options);
   const Source source = source_of(options);
+  if (options.inference) return plan_of_inference(options);
   const TextbookQuestion question = question_of(options, source);
   const bool exactly = source == Source::model || options.hardware;
   return exactly ? plan_exactly(options, question) : plan_by_formulas(options, question);
@@ -252,6 +181,28 @@ std::string answer_to(const PlanOptions& options) {
 void plan(const PlanOptions& options) {
   const std::string answer = answer_to(options);
   if (detect_launch().rank == 0) fmt::print("{}", answer);
+}
+
+}  // namespace
+
+namespace {
+
+void add_inference(CLI::App& command, PlanOptions& options) {
+  constexpr const char* kGroup = "Of inference";
+  CLI::Option* const flag =
+      command.add_flag("--inference", options.inference,
+                       "Plan zeepo generate instead: whether resident, streamed, quantised or sharded pays");
+  flag->group(kGroup);
+  const auto add = [&](const char* name, std::string& text, const char* type, const char* help) {
+    CLI::Option* const option = command.add_option(name, text, help)->type_name(type)->group(kGroup)->needs(flag);
+    if (!text.empty()) option->capture_default_str();
+  };
+  add("--batch", options.batch, "COUNT", "Texts at a time");
+  add("--prompt-tokens", options.prompt_tokens, "COUNT", "Tokens of each prompt");
+  add("--new-tokens", options.new_tokens, "COUNT", "New tokens of each text");
+  add("--weights-dtype", options.weights, "TEXT", "Plan this alone: same, int8 or int4 [each of them]");
+  add("--offload-kv", options.kv, "TEXT", "Where the KV cache lives: none, on the device, or host");
+  add("--kv-dtype", options.kv_dtype, "TEXT", "How it is stored: same as --dtype, or int8");
 }
 
 }  // namespace
@@ -289,8 +240,8 @@ void add_plan(CLI::App& program) {
   command->add_option("--gpus-per-node", options->gpus_per_node, "Ranks that share a machine [8, or --ranks]")
       ->type_name("COUNT")
       ->group(kWhere);
-  for (const char* name : kFormulaOptions) add_table_option(*command, *find_option(name), kWhere);
-  for (const char* name : kRunOptions)
+  for (const char* name : kPlanFormulaOptions) add_table_option(*command, *find_option(name), kWhere);
+  for (const char* name : kPlanRunOptions)
     add_table_option(*command, *find_option(name), "Of the run, with --model (see zeepo train)");
   constexpr const char* kFormulas = "Of the formulas";
   command->add_option("--bytes-per-param", options->bytes_per_param, "16, as ZeRO counts, or 20, as ZeRO-Infinity does")
@@ -317,10 +268,15 @@ void add_plan(CLI::App& program) {
       ->expected(1)
       ->take_all()
       ->group(kFormulas);
+  add_inference(*command, *options);
   command
       ->add_option("--explain", options->explain, "Instead, put a run beside its plan: the file of zeepo train --log")
       ->type_name("FILE");
   command->add_flag("--json", options->json, "One JSON object");
+  command
+      ->add_option("--html", options->html,
+                   "Write a page with bars, curves and the simulated step: one file, which needs no network")
+      ->type_name("FILE");
   command->footer(
       "Examples: zeepo plan --model llama --ranks 8 --device cuda --memory device=80GB,host=200GB\n"
       "          zeepo plan --params 7.5e9 --ranks 64\n"

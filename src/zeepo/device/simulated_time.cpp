@@ -2,7 +2,27 @@
 
 #include <algorithm>
 
+#include "zeepo/device/simulated_record.h"
+
 namespace zeepo {
+namespace {
+
+using Resource = SimulatedTime::Resource;
+
+// Where what a calendar takes is written down; null: nowhere.
+thread_local SimulatedRecord::Stretches* kept = nullptr;
+
+void keep(double begin, double end) {
+  if (kept != nullptr && end > begin) kept->push_back({begin, end});
+}
+
+double take(std::array<Calendar, SimulatedTime::kResources>& calendars, double now, double ready, Resource resource,
+            double seconds) {
+  kept = SimulatedRecord::current(resource);
+  return calendars[static_cast<std::size_t>(resource)].take(now, ready, seconds);
+}
+
+}  // namespace
 
 double SimulatedRates::products(DType dtype) const {
   return dtype == DType::bf16 || dtype == DType::f16 ? products_16bit : products_fp32;
@@ -20,11 +40,13 @@ double Calendar::take(double now, double ready, double seconds) {
   for (; next < taken_.size(); ++next) {
     const double free = std::max(0.0, taken_[next].begin - at);
     if (free > left) break;
+    keep(at, at + free);
     left -= free;
     at = taken_[next].end;
   }
   const double end = at + left;
   if (seconds <= 0) return end;
+  keep(at, end);
   // All from `begin` to `end` is taken now: what lay between has been passed.
   const auto from = taken_.begin() + static_cast<std::ptrdiff_t>(first);
   const auto until = taken_.begin() + static_cast<std::ptrdiff_t>(next);
@@ -36,11 +58,12 @@ void SimulatedTime::compute(double seconds) {
   const double taken = seconds + rates_.kernel_seconds;
   computed_ = std::max(computed_, now_) + taken;
   compute_busy_ += taken;
+  if (auto* kernels = SimulatedRecord::current(Resource::compute)) kernels->push_back({computed_ - taken, computed_});
   now_ = rates_.beside_host ? now_ + rates_.kernel_seconds : computed_;  // beside: what giving it out takes
 }
 
 void SimulatedTime::work_on_host(double seconds) {
-  now_ = calendars_[static_cast<std::size_t>(Resource::host_step)].take(now_, now_, seconds);
+  now_ = take(calendars_, now_, now_, Resource::host_step, seconds);
   if (!rates_.beside_host) computed_ = std::max(computed_, now_);
 }
 
@@ -54,18 +77,15 @@ void SimulatedTime::wait_until(double time) { now_ = std::max(now_, time); }
 double SimulatedTime::run(Lane lane, double ready, std::span<const Part> parts) {
   double& end = lanes_[static_cast<std::size_t>(lane)];
   end = std::max({end, ready, now_});
-  for (const Part& part : parts)
-    end = calendars_[static_cast<std::size_t>(part.resource)].take(now_, end, part.seconds);
+  for (const Part& part : parts) end = take(calendars_, now_, end, part.resource, part.seconds);
   return end;
 }
 
 double SimulatedTime::run_pipelined(Lane lane, double ready, const Part& first, const Part& second, double piece) {
   double& end = lanes_[static_cast<std::size_t>(lane)];
   const double start = std::max({end, ready, now_});
-  const auto take = [&](const Part& part, double from) {
-    return calendars_[static_cast<std::size_t>(part.resource)].take(now_, from, part.seconds);
-  };
-  const double first_done = take(first, start), second_done = take(second, start + first.seconds * piece);
+  const double first_done = take(calendars_, now_, start, first.resource, first.seconds);
+  const double second_done = take(calendars_, now_, start + first.seconds * piece, second.resource, second.seconds);
   end = std::max(first_done + second.seconds * piece, second_done);
   return end;
 }

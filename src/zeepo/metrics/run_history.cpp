@@ -7,11 +7,13 @@
 #include <iterator>
 
 #include "zeepo/metrics/event_numbers.h"
+#include "zeepo/metrics/figure_text.h"
+#include "zeepo/metrics/html_page.h"
 
 namespace zeepo {
 namespace {
 
-constexpr std::size_t kMostNameBytes = 64, kMostTextBytes = 500;
+constexpr std::size_t kMostNameBytes = 64;
 
 // What the page plots.
 bool plotted(const std::string& name) {
@@ -38,18 +40,6 @@ std::string array_of(const Items& items, std::size_t from, Value&& value) {
     value(out, items[i]);
   }
   return out + "]";
-}
-
-// Where JSON stands in a page's <script>, "</script>" must not end it.
-std::string page_json(const Event& event) {
-  std::string text = event.dump(-1, ' ', true, Event::error_handler_t::replace), safe;
-  for (const char c : text) safe += c == '<' ? std::string("\\u003c") : std::string(1, c);
-  return safe;
-}
-
-std::string text_in(const Event& event, const char* key) {
-  const auto found = event.find(key);
-  return found != event.end() && found->is_string() ? found->get<std::string>().substr(0, kMostTextBytes) : "";
 }
 
 // The fields of the plan and the summary that a page tells.

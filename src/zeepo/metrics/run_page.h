@@ -1,4 +1,4 @@
-// The page that shows a run in plots: one HTML file with all it needs. Its parts are in page/.
+// The page that shows a run in plots: one HTML file with all it needs (html_page.h).
 #pragma once
 
 #include <string>
@@ -13,9 +13,7 @@ std::string run_page(const std::string& title, const RunHistory& history);
 // A run that goes on: the page asks for `data` beside it, which is RunHistory::json.
 std::string live_page(const std::string& title);
 
-// The texts of page/.
-std::string_view page_frame();
-std::string_view page_style();
-std::string_view page_script();
+// The text of page/page.js.
+std::string_view run_script();
 
 }  // namespace zeepo

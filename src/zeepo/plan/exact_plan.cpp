@@ -79,8 +79,10 @@ ModelConfig config_of(const TransformerShape& shape, std::int64_t vocab, std::in
   return config;
 }
 
-RankRoom exact_room(const RunSetup& setup) {
-  TierOptions options = tier_options(setup.options);
+RankRoom exact_room(const RunSetup& setup) { return exact_room(setup.options, setup.ranks.ranks_on_node); }
+
+RankRoom exact_room(const TrainOptions& of_tiers, int ranks_on_node) {
+  TierOptions options = tier_options(of_tiers);
   options.command = "plan";
   options.fills_files = !options.nvme_paths.empty();
   const bool no_gpu = options.backend == Backend::cuda && cuda_devices() == 0;
@@ -88,7 +90,7 @@ RankRoom exact_room(const RunSetup& setup) {
     throw UsageError("plan: --device cuda: this machine has no GPU to ask; say what one has: --memory device=80GB");
   GpuPlace place;
   if (options.backend == Backend::cuda && !no_gpu) place = find_gpu(alone());
-  return room_of(options, place, setup.ranks.ranks_on_node);
+  return room_of(options, place, ranks_on_node);
 }
 
 const std::vector<UsualPlacement>& usual_placements() {

@@ -31,6 +31,7 @@ RunSetup exact_setup(const ExactQuestion& question);
 
 // What rank 0 may use: --memory, else this machine. Throws UsageError where neither says how much a GPU has.
 RankRoom exact_room(const RunSetup& setup);
+RankRoom exact_room(const TrainOptions& of_tiers, int ranks_on_node);
 
 // What is tried at every stage.
 struct UsualPlacement {

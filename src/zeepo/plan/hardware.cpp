@@ -16,17 +16,15 @@
 namespace zeepo {
 namespace {
 
-using Json = nlohmann::json;
-
 // An object whose keys are all asked for.
 class Reader {
  public:
-  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+  Reader(const nlohmann::json& json, std::string where) : json_(json), where_(std::move(where)) {
     if (!json.is_object()) throw UsageError("{}: must be an object", where_);
   }
 
   bool has(const char* key) const { return json_.contains(key); }
-  const Json& at(const char* key) {
+  const nlohmann::json& at(const char* key) {
     read_.insert(key);
     const auto found = json_.find(key);
     if (found == json_.end()) throw UsageError("{}: {} is missing", where_, key);
@@ -34,7 +32,7 @@ class Reader {
   }
   // Above 0.
   double number(const char* key, double unit) {
-    const Json& value = at(key);
+    const nlohmann::json& value = at(key);
     const double number = value.is_number() ? value.get<double>() * unit : NAN;
     if (!(number > 0 && std::isfinite(number)))
       throw UsageError("{}: {} {}: must be a number above 0", where_, key, value.dump());
@@ -48,7 +46,7 @@ class Reader {
     return static_cast<int>(number);
   }
   std::int64_t size(const char* key) {
-    const Json& value = at(key);
+    const nlohmann::json& value = at(key);
     if (!value.is_string()) throw UsageError("{}: {} {}: must be a size such as \"80GiB\"", where_, key, value.dump());
     try {
       return parse_size(value.get<std::string>());
@@ -64,7 +62,7 @@ class Reader {
   }
 
  private:
-  const Json& json_;
+  const nlohmann::json& json_;
   std::string where_;
   std::set<std::string> read_;
 };
@@ -114,12 +112,12 @@ void read_disk(Reader disk, Hardware& hardware) {
 }  // namespace
 
 Hardware parse_hardware(std::string_view text, const std::string& what) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) throw UsageError("{}: is not JSON", what);
   Reader reader(json, what);
   Hardware hardware;
   hardware.rates.beside_host = true;
-  const Json& name = reader.at("name");
+  const nlohmann::json& name = reader.at("name");
   if (!name.is_string()) throw UsageError("{}: name must be a text", what);
   hardware.name = name.get<std::string>();
   hardware.nodes = reader.count("nodes");

@@ -9,13 +9,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const MemoryPlan& memory) {
-  Json json;
-  for (const Place place : kPlaces)
-    json[std::string(name_of(place))] = to_json(memory.peak[static_cast<std::size_t>(place)]);
-  return json;
-}
-
 Json json_of(const TextbookDifference& difference) {
   return {{"textbook_bytes", difference.textbook}, {"exact_bytes", difference.exact},
           {"kept_per_param", difference.kept},     {"padding", difference.padding},
@@ -25,19 +18,30 @@ Json json_of(const TextbookDifference& difference) {
 
 }  // namespace
 
-Json to_json(const std::optional<StepTime>& time) {
-  if (!time) return nullptr;
+Json busy_json(const BusySeconds& busy_seconds) {
   Json busy;
-  for (std::size_t i = 0; i < time->busy_seconds.size(); ++i) {
-    double seconds = time->busy_seconds[i];
+  for (std::size_t i = 0; i < busy_seconds.size(); ++i) {
+    double seconds = busy_seconds[i];
     const char* name = name_of(static_cast<SimulatedTime::Resource>(i));
     if (busy.contains(name)) seconds = std::max(seconds, busy[name].get<double>());  // the busier way of a link
     busy[name] = seconds;
   }
+  return busy;
+}
+
+Json to_json(const std::optional<StepTime>& time) {
+  if (!time) return nullptr;
   return {{"step_seconds", time->seconds},
           {"tokens_per_second", time->tokens_per_second},
           {"bound", name_of(time->bound())},
-          {"busy_seconds", std::move(busy)}};
+          {"busy_seconds", busy_json(time->busy_seconds)}};
+}
+
+Json to_json(const MemoryPlan& memory) {
+  Json json;
+  for (const Place place : kPlaces)
+    json[std::string(name_of(place))] = to_json(memory.peak[static_cast<std::size_t>(place)]);
+  return json;
 }
 
 Json to_json(const PlaceBytes& bytes) {
@@ -62,7 +66,7 @@ Json exact_json(const std::vector<ExactPlan>& plans, const RunSetup& setup, cons
                {"arena_bytes", to_json(plan.memory.bytes)},
                {"budget_bytes", to_json(plan.budgets)},
                {"missing_bytes", to_json(plan.missing)},
-               {"bytes", json_of(plan.memory)},
+               {"bytes", to_json(plan.memory)},
                {"time", to_json(plan.time)},
                {"flags", fmt::format("--stage {} {}", plan.stage, flags_of(plan.arrangement))}};
     if (plan.arrangement.placement.on_device() && plan.name == usual_placements().front().name)
@@ -79,7 +83,7 @@ Json recommended_json(const Recommended& recommended, const OptionTexts& given) 
             {"fits", recommended.fits},
             {"stage", recommended.setup.options.stage},
             {"placement", to_json(recommended.setup.arrangement())},
-            {"bytes", json_of(recommended.memory)},
+            {"bytes", to_json(recommended.memory)},
             {"arena_bytes", to_json(recommended.memory.bytes)},
             {"budget_bytes", to_json(recommended.budgets)},
             {"time", to_json(recommended.time)},

@@ -12,6 +12,10 @@ namespace zeepo {
 // {"step_seconds":..,"tokens_per_second":..,"bound":"host link","busy_seconds":{"compute":..,..}}; null where unknown.
 nlohmann::ordered_json to_json(const std::optional<StepTime>& time);
 
+// {"compute":..,"host link":..,..}
+nlohmann::ordered_json busy_json(const BusySeconds& busy_seconds);
+// By tier and kind: {"device":{"params":..,..,"total":..},..}
+nlohmann::ordered_json to_json(const MemoryPlan& memory);
 // {"device":..,"host":..,"nvme":..}
 nlohmann::ordered_json to_json(const PlaceBytes& bytes);
 

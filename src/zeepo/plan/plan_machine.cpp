@@ -59,15 +59,26 @@ PlanMachine probed_machine(Backend backend, int ranks) {
                        : fmt::format("mpirun -n {} zeepo probe, run once on this machine, lets a plan tell times; "
                                      "--hardware describes another one",
                                      ranks),
-            std::nullopt};
-  return {"zeepo probe of " + kept->date, simulated_rates(*kept)};
+            std::nullopt, 0};
+  return {"zeepo probe of " + kept->date, simulated_rates(*kept), kept->link.both};
 }
 
-PlanMachine described_machine(const Hardware& hardware) { return {hardware.name, hardware.rates}; }
+PlanMachine described_machine(const Hardware& hardware) { return {hardware.name, hardware.rates, 0}; }
+
+SimulatedRates rates_of(const RunSetup& setup, const PlanMachine& machine) {
+  const Placement& placement = setup.options.placement;
+  SimulatedRates rates = *machine.rates;
+  // State and activations go down while others come up, and both ways share the host's memory.
+  if (!placement.optimizer.on_device() || placement.activations != Place::device) {
+    limit(rates.to_device, machine.both_ways);
+    limit(rates.to_host, machine.both_ways);
+  }
+  return throttled(rates, setup.options);
+}
 
 std::optional<StepTime> step_time(const RunSetup& setup, const PlanMachine& machine) {
   if (!machine.rates) return std::nullopt;
-  const SimulatedRates rates = throttled(*machine.rates, setup.options);
+  const SimulatedRates rates = rates_of(setup, machine);
   if (setup.options.placement.in_files() && (rates.read <= 0 || rates.write <= 0)) return std::nullopt;
   if (setup.ranks.ranks > 1 && rates.within_node <= 0) return std::nullopt;
   return predict_step(setup, rates);

@@ -14,6 +14,7 @@ namespace zeepo {
 struct PlanMachine {
   std::string source;                   // "zeepo probe of 2026-11-16", "DGX-2, 16 V100"; or why there are no rates
   std::optional<SimulatedRates> rates;  // none: no times
+  double both_ways = 0;                 // bytes over the link each way, both ways at once; 0: as each alone
 };
 
 SimulatedRates simulated_rates(const MachineRates& rates);
@@ -24,6 +25,8 @@ SimulatedRates throttled(SimulatedRates rates, const TrainOptions& options);
 PlanMachine probed_machine(Backend backend, int ranks);
 PlanMachine described_machine(const Hardware& hardware);
 
+// Of a machine that has them, as this run meets them.
+SimulatedRates rates_of(const RunSetup& setup, const PlanMachine& machine);
 // Nothing where there are no rates, or none of the files that it needs.
 std::optional<StepTime> step_time(const RunSetup& setup, const PlanMachine& machine);
 

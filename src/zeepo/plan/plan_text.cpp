@@ -23,30 +23,14 @@ std::string three_digits(std::int64_t number, double base, const std::array<cons
   return fmt::format("{:.{}f}{}", value, digits, units[unit]);
 }
 
-std::string size_or_dash(std::int64_t bytes) { return bytes == 0 ? "-" : short_size(bytes); }
-
-// "12.5k tokens/s, host link".
+// "12.5k tok/s, host link".
 std::string time_text(const StepTime& time) {
-  const double rate = time.tokens_per_second;
-  const std::string number = rate >= 9999.5 ? fmt::format("{:.3g}k", rate / 1e3) : fmt::format("{:.0f}", rate);
-  return fmt::format("{} tok/s, {}", rate < 10 ? fmt::format("{:.2g}", rate) : number, name_of(time.bound()));
+  return fmt::format("{} tok/s, {}", short_rate(time.tokens_per_second), name_of(time.bound()));
 }
 
 std::string verdict(const ExactPlan& plan) {
-  for (const Place place : kPlaces)
-    if (const std::int64_t bytes = plan.missing[static_cast<std::size_t>(place)]; bytes > 0)
-      return fmt::format("{}: {} short", name_of(place), short_size(bytes));
+  if (!plan.fits()) return missing_text(plan.missing);
   return plan.time ? time_text(*plan.time) : "fits";
-}
-
-std::string tiers_text(const PlaceBytes& bytes, const PlaceBytes& budgets) {
-  std::vector<std::string> parts;
-  for (const Place place : kPlaces) {
-    const auto i = static_cast<std::size_t>(place);
-    if (bytes[i] > 0)
-      parts.push_back(fmt::format("{} {} of {}", name_of(place), short_size(bytes[i]), short_size(budgets[i])));
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 // As many phrases a line as 80 columns take; `end` closes all lines but the last.
@@ -79,12 +63,44 @@ std::string short_size(std::int64_t bytes) {
   return three_digits(bytes, 1024, std::array<const char*, 7>{" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"});
 }
 
+std::string size_or_dash(std::int64_t bytes) { return bytes == 0 ? "-" : short_size(bytes); }
+
+std::string missing_text(const PlaceBytes& missing) {
+  for (const Place place : kPlaces)
+    if (const std::int64_t bytes = missing[static_cast<std::size_t>(place)]; bytes > 0)
+      return fmt::format("{}: {} short", name_of(place), short_size(bytes));
+  return "";
+}
+
+std::string tiers_text(const PlaceBytes& bytes, const PlaceBytes& budgets) {
+  std::vector<std::string> parts;
+  for (const Place place : kPlaces) {
+    const auto i = static_cast<std::size_t>(place);
+    if (bytes[i] > 0)
+      parts.push_back(fmt::format("{} {} of {}", name_of(place), short_size(bytes[i]), short_size(budgets[i])));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string short_rate(double rate) {
+  if (rate < 9.995) return fmt::format("{:.2f}", rate);
+  return rate >= 9999.5 ? fmt::format("{:.3g}k", rate / 1e3) : fmt::format("{:.0f}", rate);
+}
+
 std::string short_decimal_size(std::int64_t bytes) {
   return three_digits(bytes, 1000, std::array<const char*, 7>{" B", " kB", " MB", " GB", " TB", " PB", " EB"});
 }
 
 std::string short_count(std::int64_t count) {
   return three_digits(count, 1000, std::array<const char*, 5>{"", "K", "M", "B", "T"});
+}
+
+std::string quoted(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,+:@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
 }
 
 std::string wrapped(const std::string& text, const std::string& indent) {

@@ -4,6 +4,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/model/weight_files.h"
+#include "zeepo/plan/plan_text.h"
 #include "zeepo/train/option_values.h"
 #include "zeepo/train/ways_out.h"
 
@@ -56,15 +57,6 @@ std::vector<std::pair<std::string, std::string>> placement_options(const RunSetu
   if (placement.in_files())
     options.emplace_back("--nvme-path", setup.options.nvme_paths.empty() ? "DIR" : text_of(setup.options.nvme_paths));
   return options;
-}
-
-// As a shell takes it.
-std::string quoted(const std::string& text) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,+:@%";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
 }
 
 void add_flag(std::string& command, const std::string& name, const std::string& text) {
