@@ -1,11 +1,12 @@
 #include "job.h"
 
-#include <type_traits>
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/comm/gpu_place.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/torch/torch_checkpoint.h"
+#include "zeepo/torch/torch_plan.h"
 #include "zeepo/zero/agreement.h"
 
 namespace zeepo {
@@ -47,8 +48,9 @@ UnitPlan plan_of(const std::vector<Job::GivenUnit>& units) {
     for (const auto& [parameter, extents, trained, group] : parameters) {
       const Shape shape = shape_of(extents);
       UnitParameter laid{unit.elements, shape, trained, {}, group};
-      laid.weights.push_back({{parameter, shape}, 0, shape.elements()});
-      unit.elements += (shape.elements() + Unit::kAlignment - 1) / Unit::kAlignment * Unit::kAlignment;
+      const std::int64_t elements = shape.elements();
+      laid.weights.push_back({{parameter, shape}, 0, elements});
+      unit.elements += (elements + Unit::kAlignment - 1) / Unit::kAlignment * Unit::kAlignment;
       unit.parameters.push_back(std::move(laid));
     }
     plan.units.push_back(std::move(unit));
@@ -71,12 +73,12 @@ void finish_ranks() {
   if (joined != nullptr) joined->finish();
 }
 
-Job::Job(const std::map<std::string, std::string>& texts, const std::string& config_file, std::int64_t weights) {
+Job::Job(const std::map<std::string, std::string>& texts, const std::string& config_file) {
   Communicator& ranks = process_ranks();
   given_ = make_torch_options(texts, config_file, ranks.size());
   dtype_given_ = texts.contains("--dtype") || given_.options.dtype != DType::f32;
+  ranks.set_progress_timeout(given_.options.timeout_seconds);
   check_agreement(ranks, agreed_values(given_.options));
-  runtime_ = std::make_unique<Runtime>(runtime_options(given_.options, weights, ranks.size()), ranks);
 }
 
 std::string Job::option(const std::string& name) const {
@@ -85,8 +87,7 @@ std::string Job::option(const std::string& name) const {
   return option->text(given_.options);
 }
 
-void Job::attach(const std::vector<GivenUnit>& units, const std::string& dtype, const std::string& optimizer,
-                 double momentum, bool protect) {
+EngineOptions Job::engine_options(const std::string& dtype, const std::string& optimizer, double momentum) const {
   if (dtype_given_ && given_.options.dtype != dtype_named(dtype))
     throw Error(
         "init: dtype {} is asked for, and the parameters are torch.{}; convert the module before, by model.to()",
@@ -99,10 +100,36 @@ void Job::attach(const std::vector<GivenUnit>& units, const std::string& dtype, 
     options.optimizer.type = optimizer_named(optimizer);
     options.optimizer.momentum = static_cast<float>(momentum);
   }
+  return options;
+}
+
+EngineOptions Job::plan_run(const UnitPlan& units, const EngineOptions& options, int gpu) {
+  const bool on_gpu = given_.options.backend == Backend::cuda;
+  if (!on_gpu && !given_.options.choose.any()) return options;
+  Communicator& ranks = process_ranks();
+  const GpuPlace place = on_gpu ? find_gpu(ranks) : GpuPlace{};
+  if (on_gpu && place.gpu != gpu)
+    throw Error("init: the module is on cuda:{}, and rank {} computes on cuda:{}; set CUDA_VISIBLE_DEVICES", gpu,
+                ranks.rank(), place.gpu);
+  TorchRun run =
+      plan_torch_run(units, given_.options, options, shape_of(ranks), torch_budgets(given_.options, ranks, place));
+  given_.options = std::move(run.options);
+  // Pinned memory is taken at once: as much as is needed.
+  if (on_gpu && given_.options.placement.activations != Place::host)
+    given_.options.host_bytes = run.memory.bytes[static_cast<std::size_t>(Place::host)];
+  return run.engine;
+}
+
+void Job::attach(const std::vector<GivenUnit>& units, const std::string& dtype, const std::string& optimizer,
+                 double momentum, int gpu, bool protect) {
+  UnitPlan plan = plan_of(units);
+  const EngineOptions options = plan_run(plan, engine_options(dtype, optimizer, momentum), gpu);
+  Communicator& ranks = process_ranks();
+  runtime_ = std::make_unique<Runtime>(runtime_options(given_.options, parameter_count(plan), ranks.size()), ranks);
   optimizer_ = options.optimizer;
   for (const auto& unit : units)
     for (const auto& parameter : unit.second) shapes_[std::get<0>(parameter)] = std::get<1>(parameter);
-  engine_ = std::make_unique<TorchEngine>(*runtime_, plan_of(units), options,
+  engine_ = std::make_unique<TorchEngine>(*runtime_, std::move(plan), options,
                                           protect ? AbsentMemory::guarded : AbsentMemory::stale);
 }
 
@@ -141,11 +168,19 @@ void Job::read(const std::string& name, std::int64_t begin, Address to, std::int
 }
 
 void Job::broadcast(Address address, std::int64_t bytes) {
-  const View view{reinterpret_cast<std::byte*>(address), DType::u8, {bytes}};
-  dispatch(runtime_->session().host(), [&](auto& stream) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(stream)>, CpuStream>)
-      runtime_->communicator().broadcast(stream, view, 0, {"what rank 0 starts from", 0});
-  });
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  process_ranks().broadcast(stream, View{reinterpret_cast<std::byte*>(address), DType::u8, {bytes}}, 0,
+                            {"what rank 0 starts from", 0});
+}
+
+SavedTensors& Job::saved() {
+  if (SavedTensors* const saved = engine().saved_tensors()) return *saved;
+  throw Error("zeepo: activations stay with PyTorch");
+}
+
+void Job::drop_saved(std::int64_t number) noexcept {
+  if (engine_ && engine_->saved_tensors() != nullptr) engine_->saved_tensors()->drop(number);
 }
 
 std::string Job::report() { return report_of(engine().get(), runtime_->session()); }
@@ -164,8 +199,10 @@ void Job::write_weights(const std::string& file, const std::string& dtype) {
 
 void Job::close() {
   if (engine_) engine_->finish_passes();
-  runtime_->close();
+  if (runtime_) runtime_->close();
   engine_.reset();
 }
+
+void Job::abort(const std::string& message) { process_ranks().abort_job(message); }
 
 }  // namespace zeepo

@@ -32,21 +32,26 @@ class Job {
   // Fills `count` floats at an address with those of a weight from element `begin` on.
   using Fill = std::function<void(const std::string& name, std::int64_t begin, Address to, std::int64_t count)>;
 
-  Job(const std::map<std::string, std::string>& texts, const std::string& config_file, std::int64_t weights);
+  Job(const std::map<std::string, std::string>& texts, const std::string& config_file);
 
-  int rank() { return runtime_->rank(); }
-  int size() { return runtime_->size(); }
+  int rank() { return process_ranks().rank(); }
+  int size() { return process_ranks().size(); }
   const std::vector<std::string>& notes() const { return given_.notes; }
   std::string option(const std::string& name) const;
 
-  // optimizer: "adamw", "adam", "sgd", or empty for inference.
+  // optimizer: "adamw", "adam", "sgd", or empty for inference. gpu: where the module is; -1 for the CPU. protect: what
+  // is not fetched cannot be read.
   void attach(const std::vector<GivenUnit>& units, const std::string& dtype, const std::string& optimizer,
-              double momentum, bool protect);
+              double momentum, int gpu, bool protect);
   void load(const Fill& fill);
   TorchEngine& engine();
   Address address(std::size_t unit, std::size_t index);
   StepResult step(const std::vector<GivenRule>& rules);
   void read(const std::string& name, std::int64_t begin, Address to, std::int64_t count);
+
+  SavedTensors& saved();  // throws Error where they stay with PyTorch
+  // Also when the engine has ended.
+  void drop_saved(std::int64_t number) noexcept;
 
   // Rank 0's bytes at the address become every rank's.
   void broadcast(Address address, std::int64_t bytes);
@@ -56,9 +61,13 @@ class Job {
   void write_weights(const std::string& file, const std::string& dtype);
 
   void close();
-  void abort(const std::string& message) { runtime_->abort_job(message); }
+  void abort(const std::string& message);
 
  private:
+  EngineOptions engine_options(const std::string& dtype, const std::string& optimizer, double momentum) const;
+  // What lives where, within the budgets, before memory is taken for it.
+  EngineOptions plan_run(const UnitPlan& units, const EngineOptions& options, int gpu);
+
   GivenOptions given_;
   bool dtype_given_ = false;
   OptimizerOptions optimizer_;

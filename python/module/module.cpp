@@ -28,17 +28,17 @@ NB_MODULE(_engine, m) {
   m.def("finish_ranks", &zeepo::finish_ranks, "The clean end of all ranks: when the process ends.");
 
   nb::class_<Job>(m, "Job", "The ranks joined and, once a module is attached, its engine.")
-      .def(nb::init<const std::map<std::string, std::string>&, const std::string&, std::int64_t>(), "options"_a,
-           "config"_a, "weights"_a)
+      .def(nb::init<const std::map<std::string, std::string>&, const std::string&>(), "options"_a, "config"_a)
       .def_prop_ro("rank", &Job::rank)
       .def_prop_ro("size", &Job::size)
       .def_prop_ro("notes", &Job::notes)
       .def("option", &Job::option)
-      .def("attach", &Job::attach, "units"_a, "dtype"_a, "optimizer"_a, "momentum"_a, "protect"_a)
+      .def("attach", &Job::attach, "units"_a, "dtype"_a, "optimizer"_a, "momentum"_a, "gpu"_a, "protect"_a)
       .def("load", &Job::load)
       .def("address", &Job::address)
       .def("always_there", [](Job& job, std::size_t unit) { return job.engine().always_there(unit); })
       .def("slots", [](Job& job) { return job.engine().slots(); })
+      .def("follow", [](Job& job, std::uintptr_t stream) { job.engine().follow(stream); })
       .def("begin_call", [](Job& job, bool recorded) { job.engine().begin_call(recorded_if(recorded)); })
       .def("end_call", [](Job& job) { job.engine().end_call(); })
       .def("use",
@@ -55,6 +55,17 @@ NB_MODULE(_engine, m) {
              using Passes = zeepo::TorchEngine::Passes;
              job.engine().set_passes(several ? Passes::several : Passes::one);
            })
+      .def("keep_saved",
+           [](Job& job, Job::Address address, std::size_t bytes) {
+             return job.saved().keep(reinterpret_cast<const std::byte*>(address), bytes);
+           })
+      .def("wait_saved_left", [](Job& job, std::int64_t number) { job.saved().wait_until_left(number); })
+      .def("start_saved",
+           [](Job& job, std::int64_t number, Job::Address address) {
+             job.saved().start_bringing(number, reinterpret_cast<std::byte*>(address));
+           })
+      .def("wait_saved_here", [](Job& job, std::int64_t number) { job.saved().wait_until_here(number); })
+      .def("drop_saved", &Job::drop_saved)
       .def("clip_to", [](Job& job, float norm) { return job.engine().clip_to(norm); })
       .def("step",
            [](Job& job, const std::vector<Job::GivenRule>& rules) {

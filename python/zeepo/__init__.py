@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from . import _launch
-from ._attached import Attached, check_module
+from ._attached import Attached, check_module, device_of
 from ._engine import Error, Job, finish_ranks
 from ._optimizers import kind_of
 from ._options import texts_of
@@ -62,6 +62,7 @@ def init(
     stage: int | None = None,
     offload_optimizer: str | None = None,
     offload_param: str | None = None,
+    offload_activations: str | None = None,
     nvme_path: str | Path | Iterable[str | Path] | None = None,
     memory: Mapping[str, Any] | str | None = None,
     placement: str = "given",
@@ -79,6 +80,9 @@ def init(
         inference. Without both, the one optimizer of the program is taken, and the module that has its parameters.
     stage: what is cut over the ranks: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
     offload_optimizer, offload_param: where they live between uses: "none", "host", "nvme", or shares: "host=0.5".
+    offload_activations: where autograd's saved tensors are between the passes: "none", "host", "nvme".
+    memory: budgets of a rank, {"device": "12GiB", "host": "40GiB"}: of what zeepo holds; PyTorch's part is its own.
+    placement: "auto" chooses what lives where within these budgets, the fastest tiers first.
     zero_offload: stage 2 with the optimizer in host memory.
     num_gpus: how many ranks; started alone, the script is started again as so many.
     shard_data: with several ranks, every DataLoader that exists now yields each rank its part.
@@ -89,11 +93,6 @@ def init(
     global _open
     if _open is not None:
         raise Error("init: zeepo has a module already; call zeepo.close() first")
-    if placement != "given":
-        raise Error(
-            f'init: placement="{placement}": must be "given"; '
-            'say what lives where by offload_optimizer and offload_param'
-        )
     if zero_offload:
         stage = 2 if stage is None else stage
         offload_optimizer = offload_optimizer or "host"
@@ -101,6 +100,9 @@ def init(
     if model is None:
         model, optimizer = _launch.find_model(optimizer)
     check_module(model)
+    device = device_of(model).type
+    if options.pop("device", device) != device:
+        raise Error(f"init: device: the module is on {device}; call model.to() before")
     if optimizer is not None:
         kind_of(optimizer)
     texts = texts_of(
@@ -108,15 +110,17 @@ def init(
             stage=stage,
             offload_optimizer=offload_optimizer,
             offload_param=offload_param,
+            offload_activations=offload_activations,
             nvme_path=nvme_path,
             memory=memory,
+            placement=placement if placement != "given" else None,
+            device=device,
             clip=clip,
             grad_accum=grad_accum,
             **options,
         )
     )
-    weights = sum(p.numel() for p in model.parameters())
-    job = Job(texts, str(config) if config is not None else "", weights)
+    job = Job(texts, str(config) if config is not None else "")
     if job.size > 1:
         _end_all_ranks_on_failure(job)
     try:
@@ -184,8 +188,7 @@ def world_size() -> int:
 
 def device() -> torch.device:
     """Where this rank computes."""
-    _attached("device")
-    return torch.device("cpu")
+    return _attached("device").device
 
 
 def report() -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import Any, Callable, Iterator
 import torch
 from torch import nn
 
+from ._clipping import Clipping
 from ._engine import Error, Job
 from ._fetching import Fetching
-from ._memory import floats_at, tensor_at
+from ._memory import floats_at, stream_of, tensor_at
 from ._optimizers import kind_of, momentum_of, rule_of
 from ._units import Place, Units, cut_into_units
 
@@ -24,7 +25,7 @@ def check_module(model: nn.Module) -> None:
     """What a module must have, before anything is begun for it."""
     if not isinstance(model, nn.Module):
         raise Error(f"init: {type(model).__name__} is not a torch.nn.Module")
-    _check_device(model)
+    device_of(model)
     _dtype_of(model)
 
 
@@ -36,15 +37,19 @@ def _dtype_of(model: nn.Module) -> torch.dtype:
     return dtypes.pop()
 
 
-def _check_device(model: nn.Module) -> None:
+def device_of(model: nn.Module) -> torch.device:
+    """Where all parameters are: the CPU, or one GPU."""
+    found: torch.device | None = None
     for name, parameter in model.named_parameters():
-        if parameter.device.type == "cuda":
-            raise Error(
-                f"init: {name} is on {parameter.device}: modules on a GPU are not trained yet; "
-                "call model.cpu()"
-            )
-        if parameter.device.type == "meta":
+        device = parameter.device
+        if device.type == "meta":
             raise Error(f"init: {name} has no memory: give it values before, by zeepo.load_weights(model, directory)")
+        if device.type not in ("cpu", "cuda"):
+            raise Error(f"init: {name} is on {device}: must be on the CPU or on a GPU of CUDA; call model.to()")
+        if found is not None and device != found:
+            raise Error(f"init: {name} is on {device}, and others are on {found}; call model.to({str(found)!r})")
+        found = device
+    return found or torch.device("cpu")
 
 
 class Attached:
@@ -54,17 +59,22 @@ class Attached:
         self.job = job
         self.model = model
         self.optimizer = optimizer
+        self.device = device_of(model)
         self._dtype = _dtype_of(model)
+        self._stream = stream_of(self.device)
         self._groups = self._find_groups()
         self.units: Units = cut_into_units(model)
         self._attach_engine(debug)
         self._move_in()
-        self._fetching = Fetching(job, model, self.units, debug)
+        self._fetching = Fetching(job, model, self.units, self.device, debug)
         self._removable: list[Any] = []
         self._take_gradients()
         self._check_loads()
         if optimizer is not None:
             self._replace_optimizer(optimizer)
+            own = set(self.units.places)
+            trained = {parameter for parameter in own if self._is_trained(parameter)}
+            self._removable.append(Clipping(own, trained, self.clip_grad_norm))
 
     # Setting up.
 
@@ -92,7 +102,10 @@ class Attached:
         ]
         optimizer = kind_of(self.optimizer) if self.optimizer is not None else ""
         momentum = momentum_of(self.optimizer) if self.optimizer is not None else 0.0
-        self.job.attach(given, str(self._dtype).removeprefix("torch."), optimizer, momentum, debug)
+        gpu = self.device.index if self.device.type == "cuda" else -1
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # what PyTorch keeps for later is not free for zeepo
+        self.job.attach(given, str(self._dtype).removeprefix("torch."), optimizer, momentum, gpu, debug)
 
     def _described(self, parameter: nn.Parameter) -> tuple[str, list[int], bool, int]:
         name = self._place(parameter).name
@@ -112,16 +125,23 @@ class Attached:
         def fill(name: str, begin: int, address: int, count: int) -> None:
             floats_at(address, count).copy_(flat[name][begin : begin + count])
 
+        self._begin()
         self.job.load(fill)
         flat.clear()
         self._addresses: dict[nn.Parameter, int] = {}
         self._versions: dict[nn.Parameter, int] = {}
         for parameter, place in self.units.places.items():
             address = self.job.address(place.unit, place.index)
-            parameter.data = tensor_at(address, parameter.shape, self._dtype)
+            parameter.data = tensor_at(address, parameter.shape, self._dtype, self.device)
             parameter.grad = None
             self._addresses[parameter] = address
             self._versions[parameter] = parameter._version
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # the memory that the weights had
+
+    def _begin(self) -> None:
+        """What the engine is asked for next is done in the order of PyTorch's stream."""
+        self.job.follow(self._stream())
 
     def _take_gradients(self) -> None:
         for parameter, place in self.units.places.items():
@@ -130,7 +150,8 @@ class Attached:
                 self._removable.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def _gradient_hook(self, place: Place) -> Callable[[torch.Tensor], None]:
-        job, dtype = self.job, self._dtype
+        job, dtype, stream = self.job, self._dtype, self._stream
+        usual = torch.cuda.default_stream(self.device).cuda_stream if self.device.type == "cuda" else 0
 
         def hook(parameter: torch.Tensor) -> None:
             gradient = parameter.grad
@@ -140,6 +161,10 @@ class Attached:
             if gradient.layout != torch.strided:
                 gradient = gradient.to_dense()
             gradient = gradient.to(dtype).contiguous()
+            now = stream()
+            if now != usual:  # PyTorch may have made the gradient on another one
+                gradient.record_stream(torch.cuda.current_stream(gradient.device))
+            job.follow(now)
             job.add_gradient(place.unit, place.index, gradient.data_ptr())
 
         return hook
@@ -188,10 +213,11 @@ class Attached:
         self._check_groups()
         self._fetching.forget()
         rules = [rule_of(group) for group in self.optimizer.param_groups]
+        self._begin()
         self.job.step(rules)
-        self.job.settle()  # whoever looks at a weight after the step sees the new one
 
     def drop_gradients(self) -> None:
+        self._begin()
         self.job.drop_gradients()
         self._fetching.forget()
         for parameter in self.model.parameters():
@@ -199,7 +225,8 @@ class Attached:
 
     def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
         self._fetching.forget()
-        return torch.tensor(self.job.clip_to(float(max_norm)))
+        self._begin()
+        return torch.tensor(self.job.clip_to(float(max_norm)), device=self.device)
 
     def _check_parameters(self) -> None:
         for parameter, address in self._addresses.items():
@@ -243,10 +270,11 @@ class Attached:
         """A copy of the full weight. Every rank calls it."""
         full = torch.empty(parameter.numel(), dtype=torch.float32)
         name = self._place(parameter).name
+        self._begin()
         for begin in range(0, full.numel(), _READ_AT_ONCE):
             count = min(_READ_AT_ONCE, full.numel() - begin)
             self.job.read(name, begin, full.data_ptr() + 4 * begin, count)
-        return full.view(parameter.shape).to(self._dtype)
+        return full.view(parameter.shape).to(self.device, self._dtype)
 
     @contextlib.contextmanager
     def summon(self) -> Iterator[None]:
@@ -267,13 +295,16 @@ class Attached:
                 self._versions[parameter] = parameter._version
 
     def report(self) -> dict[str, Any]:
+        self._begin()
         return json.loads(self.job.report())
 
     def save(self, directory: str | Path) -> Path:
+        self._begin()
         return Path(self.job.save(str(directory)))
 
     def load(self, directory: str | Path) -> Path:
         self._fetching.forget()
+        self._begin()
         return Path(self.job.load_saved(str(directory)))
 
     def export(self, directory: str | Path) -> Path:
@@ -285,6 +316,7 @@ class Attached:
             if hasattr(config, "save_pretrained"):
                 config.save_pretrained(target)
         file = target / "model.safetensors"
+        self._begin()
         self.job.write_weights(str(file), str(self._dtype).removeprefix("torch."))
         return file
 

@@ -14,7 +14,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ._activations import Activations, Kept
 from ._engine import Error, Job
+from ._memory import stream_of
 from ._units import Units
 
 
@@ -59,9 +61,11 @@ def _in_backward() -> bool:
 class Fetching:
     """The hooks of one module, and which units are there now."""
 
-    def __init__(self, job: Job, model: nn.Module, units: Units, debug: bool) -> None:
+    def __init__(self, job: Job, model: nn.Module, units: Units, device: torch.device, debug: bool) -> None:
         self._job = job
         self._units = units
+        self._device = device
+        self._stream = stream_of(device)
         self._debug = debug
         self._comes = [not job.always_there(u) for u in range(len(units.names))]
         self._held: frozenset[int] = frozenset()
@@ -74,10 +78,14 @@ class Fetching:
         self._last: _Needs | None = None  # of the module that began last
         self._watched: set[tuple[bool, bool]] = set()  # kinds of calls: training or not, recorded or not
         self._watching: _Watch | None = None
+        self._activations: Activations | None = None
+        if job.option("--offload-activations") != "none":
+            memory = {p.untyped_storage().data_ptr() for p in units.places}
+            self._activations = Activations(job, device, memory, self._stream)
         root = torch.compiler.disable(self._root_begins)
         self._removable.append(model.register_forward_pre_hook(root, prepend=True))
         self._removable.append(model.register_forward_hook(torch.compiler.disable(self._root_ends), always_call=True))
-        if not any(self._comes):
+        if not any(self._comes) and self._activations is None:
             return
         for module, wanted in units.needs.items():
             coming = frozenset(u for u in wanted if self._comes[u])
@@ -93,15 +101,19 @@ class Fetching:
         if self._saving is not None:
             self._saving.__exit__(None, None, None)
             self._saving = None
+        self.forget()
 
     def forget(self) -> None:
         """A pass is over: nothing is held any more."""
         self._held = frozenset()
         self._node = None
+        if self._activations is not None:
+            self._activations.forget()
 
     def _root_begins(self, module: nn.Module, inputs: Any) -> None:
         if _in_backward():
             return
+        self._job.follow(self._stream())
         self._job.begin_call(torch.is_grad_enabled())
         if not torch.is_grad_enabled():
             self.forget()
@@ -118,6 +130,7 @@ class Fetching:
             self._watching.__exit__(None, None, None)
             self._watching = None
         if not torch.is_grad_enabled():
+            self._job.follow(self._stream())
             self._job.end_call()
             self.forget()
 
@@ -137,7 +150,7 @@ class Fetching:
         self._want(self._held | {unit})
 
     def _unit_of(self, tensor: torch.Tensor) -> int | None:
-        if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        if tensor.layout != torch.strided or tensor.device.type != self._device.type:
             return None
         return self._unit_at.get(tensor.untyped_storage().data_ptr())
 
@@ -150,9 +163,16 @@ class Fetching:
 
     def _pack(self, tensor: torch.Tensor) -> Any:
         unit = self._unit_of(tensor)
-        return tensor if unit is None else _Saved(unit, tensor)
+        if unit is not None:
+            return _Saved(unit, tensor)
+        if self._activations is not None and self._activations.takes(tensor):
+            return self._activations.pack(tensor)
+        return tensor
 
     def _unpack(self, saved: Any) -> torch.Tensor:
+        if isinstance(saved, Kept):
+            assert self._activations is not None
+            return self._activations.unpack(saved)
         if not isinstance(saved, _Saved):
             return saved
         self._want(frozenset((saved.unit,)))
@@ -170,5 +190,6 @@ class Fetching:
             wanted = wanted | self._held
         self._node = node
         self._held = wanted
+        self._job.follow(self._stream())
         self._job.use(sorted(wanted), torch.is_grad_enabled() or backward, backward)
 

@@ -24,6 +24,24 @@ def launched_ranks() -> int:
     return 1
 
 
+def take_own_gpu() -> int:
+    """Of several ranks on a machine with several GPUs each sees its own alone, as cuda:0. Returns how many there are.
+
+    When the package is imported: once PyTorch has begun on a GPU it is too late, and left as it is.
+    """
+    gpus = torch.cuda.device_count()
+    names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+    local = [int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()]
+    if launched_ranks() > 1 and local and gpus > 1 and not torch.cuda.is_initialized():
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")
+        visible = given.split(",") if given else [str(gpu) for gpu in range(gpus)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[local[0] % len(visible)]
+    return gpus
+
+
+_gpus = take_own_gpu()
+
+
 def check_ranks(num_gpus: int | None) -> None:
     """Starts the script again as `num_gpus` ranks where nobody has started them."""
     ranks = launched_ranks()
@@ -36,9 +54,8 @@ def check_ranks(num_gpus: int | None) -> None:
         return
     if num_gpus < 1:
         raise Error(f"init: num_gpus={num_gpus}: must be at least 1")
-    gpus = torch.cuda.device_count()
-    if 0 < gpus < num_gpus:
-        raise Error(f"init: num_gpus={num_gpus}: this machine has {gpus}")
+    if 0 < _gpus < num_gpus:
+        raise Error(f"init: num_gpus={num_gpus}: this machine has {_gpus}")
     if ranks == num_gpus:
         return
     if ranks > 1 or _STARTED in os.environ:
@@ -94,7 +111,7 @@ def share_start(job: Job, model: nn.Module) -> None:
     """Rank 0's weights, buffers and random state become all ranks': they may have been drawn without a seed."""
 
     def share(tensor: torch.Tensor) -> torch.Tensor:
-        flat = tensor.detach().contiguous().view(-1).view(torch.uint8).clone()
+        flat = tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().clone()
         job.broadcast(flat.data_ptr(), flat.numel())
         return flat.view(tensor.dtype).view(tensor.shape)
 

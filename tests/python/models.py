@@ -196,12 +196,13 @@ def make(kind: type[nn.Module], seed: int = 1) -> nn.Module:
     return kind()
 
 
-def batch(kind: type[nn.Module], number: int, rows: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(kind: type[nn.Module], number: int, rows: int = 6, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1000 + number)
     if kind in OF_TOKENS:
         tokens = torch.randint(VOCABULARY, (rows, 7), generator=generator)
-        return tokens[:, :-1], tokens[:, 1:]
-    return torch.randn(rows, 8, generator=generator), torch.randint(CLASSES, (rows,), generator=generator)
+        return tokens[:, :-1].to(device), tokens[:, 1:].to(device)
+    x, y = torch.randn(rows, 8, generator=generator), torch.randint(CLASSES, (rows,), generator=generator)
+    return x.to(device), y.to(device)
 
 
 def loss_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -25,13 +25,19 @@ def trained(parameters: Any) -> list[nn.Parameter]:
 Trained = tuple[list[float], nn.Module]
 
 
-def train_plain(kind: type[nn.Module], optimizer: str = "adamw", steps: int = 5, clip: float = 0) -> Trained:
+def train_plain(
+    kind: type[nn.Module],
+    optimizer: str = "adamw",
+    steps: int = 5,
+    clip: float = 0,
+    device: str = "cpu",
+) -> Trained:
     """Losses of each step, and the module after them."""
-    model = make(kind)
+    model = make(kind).to(device)
     opt = OPTIMIZERS[optimizer](trained(model.parameters()))
     losses = []
     for number in range(steps):
-        loss = loss_of(model, *batch(kind, number))
+        loss = loss_of(model, *batch(kind, number, device=device))
         loss.backward()
         if clip:
             nn.utils.clip_grad_norm_(model.parameters(), clip)
@@ -46,15 +52,16 @@ def train(
     optimizer: str = "adamw",
     steps: int = 5,
     model: nn.Module | None = None,
+    device: str = "cpu",
     **options: Any,
 ) -> Trained:
-    model = model or make(kind)
+    model = (model or make(kind)).to(device)
     opt = OPTIMIZERS[optimizer](trained(model.parameters()))
     zeepo.init(model, opt, **options)
     try:
         losses = []
         for number in range(steps):
-            loss = loss_of(model, *batch(kind, number))
+            loss = loss_of(model, *batch(kind, number, device=device))
             loss.backward()
             opt.step()
             opt.zero_grad()

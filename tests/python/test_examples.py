@@ -1,5 +1,6 @@
 """The examples run, and learn."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -10,11 +11,37 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "python"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_mnist_learns(ranks, tmp_path):
-    command = [sys.executable, str(EXAMPLES / "mnist.py"), str(ranks), str(tmp_path)]
+def run(example, *arguments):
+    command = [sys.executable, str(EXAMPLES / example), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
-    losses = [float(found) for found in re.findall(r"^Epoch \d+, Loss: ([\d.]+)$", done.stdout, re.MULTILINE)]
+    return done.stdout
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_mnist_learns(ranks, tmp_path):
+    said = run("mnist.py", ranks, tmp_path)
+    losses = [float(found) for found in re.findall(r"^Epoch \d+, Loss: ([\d.]+)$", said, re.MULTILINE)]
     assert len(losses) == 2 and losses[1] < losses[0] < 2.4
-    assert done.stdout.endswith("Finished Training\n")
+    assert said.endswith("Finished Training\n")
+
+
+@pytest.mark.parametrize(
+    ("example", "steps", "needs"),
+    [
+        ("resnet.py", 6, ["torchvision"]),
+        ("bert.py", 30, ["transformers"]),
+        ("trainer.py", 30, ["transformers", "accelerate"]),
+        ("frozen.py", 40, []),
+    ],
+)
+def test_examples_learn(example, steps, needs):
+    for package in needs:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    said = run(example, steps)
+    losses = [float(found) for found in re.findall(r"^step \d+, loss ([\d.]+)$", said, re.MULTILINE)]
+    assert len(losses) == steps
+    assert sum(losses[-3:]) < 0.9 * sum(losses[:3]), losses
+    if example == "trainer.py":
+        assert "counts [3, 4, 5, 6, 7, 8, 9, 10, 11, 12]" in said

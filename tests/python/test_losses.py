@@ -140,7 +140,7 @@ def test_clip_grad_norm_gives_pytorchs_norm_and_clips_the_step():
         for number in range(5):
             loss = loss_of(model, *batch(Plain, number))
             loss.backward()
-            clip = zeepo.clip_grad_norm_ if with_zeepo else torch.nn.utils.clip_grad_norm_
+            clip = zeepo.clip_grad_norm_ if with_zeepo and number % 2 else torch.nn.utils.clip_grad_norm_
             seen += [loss.item(), clip(model.parameters(), 0.1).item()]
             opt.step()
             opt.zero_grad()
@@ -184,3 +184,84 @@ def test_bfloat16_keeps_exact_weights_beside_it():
     zeepo.close()
     assert losses[-1] < losses[0]
     assert model.outward.weight.dtype == torch.bfloat16
+
+
+def test_pytorchs_clipping_of_other_parameters_stays_pytorchs():
+    model, other = make(Plain), torch.nn.Linear(3, 1)
+    zeepo.init(model, torch.optim.AdamW(model.parameters()))
+    other(torch.ones(2, 3)).sum().backward()
+    assert torch.nn.utils.clip_grad_norm_(other.parameters(), 0.1).item() == pytest.approx(4.0)
+    assert other.bias.grad.abs().item() < 0.1
+    with pytest.raises(zeepo.Error, match="all parameters of its module together"):
+        torch.nn.utils.clip_grad_norm_(model.inward.parameters(), 1.0)
+    with pytest.raises(zeepo.Error, match="norm of 2"):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=1.0)
+    zeepo.close()
+    assert torch.nn.utils.clip_grad_norm_.__module__ == "torch.nn.utils.clip_grad"
+
+
+class Wide(torch.nn.Module):
+    """What autograd saves of it is larger than its parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.nn.functional.gelu(layer(x))
+        return x
+
+
+@pytest.mark.parametrize("place", ["host", "nvme"])
+def test_offloaded_activations_change_nothing(place, tmp_path):
+    def run(**options):
+        torch.manual_seed(3)
+        model = Wide()
+        opt = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        zeepo.init(model, opt, **options)
+        losses = []
+        for number in range(4):
+            x = torch.randn(1500, 64, generator=torch.Generator().manual_seed(number))
+            loss = model(x).square().mean()
+            if number == 2:  # what is kept may be asked for twice
+                with zeepo.accumulate():
+                    loss.backward(retain_graph=True)
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            losses.append(loss.item())
+            del loss  # with the graph, and what it keeps
+        peak = zeepo.report()["ranks"][0]["peak_bytes"]
+        zeepo.close()
+        return losses, peak
+
+    expected, without = run()
+    memory = dict(memory={"nvme": "64MiB"}, nvme_path=tmp_path) if place == "nvme" else {}
+    for more in ({}, dict(offload_param="host", offload_optimizer="host", prefetch="1KiB")):
+        losses, peak = run(offload_activations=place, **memory, **more)
+        assert losses == expected
+        assert peak[place]["activations"] > 5 * 1500 * 64 * 4 > 0 == without[place]["activations"]
+
+
+def test_placement_auto_moves_away_what_does_not_fit():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(8)])
+    count = sum(p.numel() for p in model.parameters())
+    seen = {}
+    for budget in (64 * count, 13 * count, 3 * count):
+        opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        zeepo.init(model, opt, placement="auto", memory={"device": budget, "host": "64MiB"})
+        for _ in range(2):
+            model(torch.ones(2, 128)).sum().backward()
+            opt.step()
+            opt.zero_grad()
+        peak = zeepo.report()["ranks"][0]["peak_bytes"]
+        zeepo.close()
+        assert peak["device"]["total"] <= budget
+        seen[budget] = (peak["host"]["optimizer"], peak["host"]["params"])
+    assert seen[64 * count] == (0, 0)
+    assert seen[13 * count][0] > 0
+    assert seen[3 * count][1] > 0
+    with pytest.raises(zeepo.Error, match="of device memory"):
+        zeepo.init(model, torch.optim.AdamW(model.parameters()), placement="auto", memory={"device": "1KiB"})

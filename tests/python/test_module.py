@@ -96,6 +96,24 @@ def test_inference_without_an_optimizer(kind, tmp_path):
         assert torch.equal(model(x), expected)
 
 
+def test_transformers_generates_with_streamed_weights():
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    shape = transformers.GPT2Config(vocab_size=60, n_positions=64, n_embd=32, n_layer=3, n_head=2)
+    model = transformers.GPT2LMHeadModel(shape).eval()
+    prompt = torch.tensor([[5, 9, 2], [7, 7, 1]])
+
+    def generate(**how):
+        torch.manual_seed(1)
+        return model.generate(prompt, max_new_tokens=12, pad_token_id=0, **how)
+
+    for how in (dict(do_sample=False), dict(do_sample=True, top_k=8), dict(num_beams=2, do_sample=False)):
+        expected = generate(**how)
+        zeepo.init(model, **STREAMED)
+        assert torch.equal(generate(**how), expected), how
+        zeepo.close()
+
+
 def test_state_dict_and_summon_have_the_full_weights():
     model, plain = make(Plain), make(Plain)
     zeepo.init(model, adamw(model), **STREAMED)
@@ -192,7 +210,9 @@ def test_what_cannot_be_says_so_at_once():
         "float64": lambda: zeepo.init(nn.Linear(2, 2).double()),
         "convert the module before": lambda: zeepo.init(model, adamw(model), dtype="bf16"),
         "not a torch.nn.Module": lambda: zeepo.init([model], adamw(model)),
-        "activations are PyTorch's": lambda: zeepo.init(model, adamw(model), offload_activations="host"),
+        "with room for them": lambda: zeepo.init(model, offload_activations="nvme", nvme_path="/tmp"),
+        "the module is on cpu": lambda: zeepo.init(model, device="cuda"),
+        "must be one of given, auto": lambda: zeepo.init(model, placement="best"),
         "must be at least 1": lambda: zeepo.init(model, adamw(model), num_gpus=0),
         "optimizers in this program": lambda: zeepo.init(),
     }
@@ -296,6 +316,25 @@ def test_debug_protects_what_is_absent():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "read\n" and done.returncode < 0
+
+
+def test_each_rank_sees_its_own_gpu(monkeypatch):
+    from zeepo import _launch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
+    for given, taken in (("", "1"), ("5,7", "7"), ("GPU-a,GPU-b", "GPU-b")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        assert _launch.take_own_gpu() == 2
+        assert _launch.os.environ["CUDA_VISIBLE_DEVICES"] == taken
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    _launch.take_own_gpu()
+    assert _launch.os.environ["CUDA_VISIBLE_DEVICES"] == "5,7"
+    monkeypatch.setattr(_launch, "_gpus", 2)
+    with pytest.raises(zeepo.Error, match="this machine has 2"):
+        zeepo.init(make(Plain), num_gpus=3)
 
 
 def test_the_model_of_the_one_optimizer_is_found():

@@ -9,12 +9,18 @@ namespace {
 
 constexpr std::size_t kBytes = 10000;
 
+Stream& cpu() {
+  static ThreadPool pool(1);
+  static CpuStream stream(pool);
+  return stream;
+}
+
 void write(const SlotMemory& memory, std::size_t range, int value) {
   std::memset(memory.address(range), value, kBytes);
 }
 
 TEST(SlotMemory, RangesKeepTheirAddressesWhileSlotsComeAndGo) {
-  SlotMemory memory({kBytes, kBytes, kBytes}, AbsentMemory::stale);
+  SlotMemory memory({kBytes, kBytes, kBytes}, AbsentMemory::stale, cpu());
   const std::byte* const first = memory.address(0);
   for (int turn = 0; turn < 3; ++turn)
     for (std::size_t range = 0; range < 3; ++range) {
@@ -28,7 +34,7 @@ TEST(SlotMemory, RangesKeepTheirAddressesWhileSlotsComeAndGo) {
 }
 
 TEST(SlotMemory, RangesThatAreThereTogetherShareNothing) {
-  SlotMemory memory({kBytes, kBytes, kBytes}, AbsentMemory::stale);
+  SlotMemory memory({kBytes, kBytes, kBytes}, AbsentMemory::stale, cpu());
   memory.bring(0);
   memory.bring(2);
   write(memory, 0, 1);
@@ -38,8 +44,18 @@ TEST(SlotMemory, RangesThatAreThereTogetherShareNothing) {
   EXPECT_EQ(memory.slots(), 2u);
 }
 
+TEST(SlotMemory, ASlotServesRangesOfAboutItsSize) {
+  SlotMemory memory({16 * kBytes, 9 * kBytes, kBytes}, AbsentMemory::stale, cpu());
+  for (std::size_t range = 0; range < 3; ++range) {
+    memory.bring(range);
+    write(memory, range, 3);
+    memory.give_back(range);
+  }
+  EXPECT_EQ(memory.slots(), 2u);  // the second had the first one's
+}
+
 TEST(SlotMemory, ARangeGetsTheSlotBackThatItHad) {
-  SlotMemory memory({kBytes, kBytes}, AbsentMemory::guarded);
+  SlotMemory memory({kBytes, kBytes}, AbsentMemory::stale, cpu());
   memory.bring(0);
   memory.bring(1);
   write(memory, 1, 5);
@@ -51,7 +67,7 @@ TEST(SlotMemory, ARangeGetsTheSlotBackThatItHad) {
 }
 
 TEST(SlotMemoryDeathTest, ProtectedMemoryThatIsAbsentEndsWhoReadsIt) {
-  SlotMemory memory({kBytes}, AbsentMemory::guarded);
+  SlotMemory memory({kBytes}, AbsentMemory::guarded, cpu());
   memory.bring(0);
   write(memory, 0, 1);
   memory.give_back(0);

@@ -86,6 +86,7 @@ void Runtime::start() {
   Session::Options session{.backend = backend_,
                            .threads = options_.threads,
                            .device_bytes = options_.device_bytes,
+                           .device_taken = options_.device_taken,
                            .ranks_on_node = communicator().local_size()};
   if (backend_ == Backend::cuda) {
     const GpuPlace place = ranks_.choose_gpu(options_.carrier, options_.timeout_seconds);

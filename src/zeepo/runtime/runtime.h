@@ -30,6 +30,8 @@ struct RuntimeOptions {
   // GPU, for which host memory is pinned at once, what one engine's ranks meet in, and nothing where NCCL carries.
   // Files are taken at once too.
   std::int64_t device_bytes = 0, host_bytes = 0, nvme_bytes = 0;
+  // Of a GPU that another library computes on too: as it is asked for.
+  ArenaTier::Taken device_taken = ArenaTier::Taken::at_once;
   std::vector<std::filesystem::path> nvme_paths = {};  // directories that files are striped over; none: no files
   double timeout_seconds = 0;  // after which waiting for a rank that lives is an Error; 0: never
   ReportAs report = ReportAs::text;

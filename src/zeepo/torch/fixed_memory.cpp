@@ -12,7 +12,7 @@ Block FixedMemory::Leases::allocate(std::size_t bytes, Kind) {
 }
 
 Block FixedMemory::Leases::lease_unit(std::size_t unit, std::size_t bytes) {
-  Block held = device.allocate(bytes, Kind::working);
+  Block held = device.count(bytes, Kind::working);
   slots.bring(unit);
   counted[unit] = std::move(held);
   return lease(slots.address(unit), unit, bytes, Kind::working);

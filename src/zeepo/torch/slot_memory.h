@@ -1,23 +1,26 @@
 // Ranges of addresses that stay for good, and slots of memory that come and go behind them.
 //
-// A slot is mapped at one range after another; what a range held is lost when its slot goes to another one. On the CPU
-// slots are parts of one memory file. Memory of a GPU would be mapped by the same four calls.
+// A slot is mapped at one range after another, and may be mapped at several at once; what a range held is lost when its
+// slot goes to another one. A slot is as large as the range that it was made for, and serves ranges of at least half
+// that size. Where a range gets another slot than the last time, the work on its addresses is waited for.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
+
+#include "zeepo/device/mapped_memory.h"
 
 namespace zeepo {
 
 // What lies behind a range without a slot: what was there last, which costs nothing; or nothing, so that a read or a
-// write there ends the process instead of giving a wrong number.
+// write there is a fault instead of a wrong number.
 enum class AbsentMemory { stale, guarded };
 
 class SlotMemory {
  public:
-  // One range for each of these sizes.
-  SlotMemory(const std::vector<std::size_t>& range_bytes, AbsentMemory absent);
-  ~SlotMemory();
+  // One range for each of these sizes, of the memory that kernels on `stream` work on; borrowed.
+  SlotMemory(const std::vector<std::size_t>& range_bytes, AbsentMemory absent, Stream& stream);
   SlotMemory(const SlotMemory&) = delete;
   SlotMemory& operator=(const SlotMemory&) = delete;
 
@@ -36,13 +39,14 @@ class SlotMemory {
     std::size_t mapped = kNone;  // that is mapped there, and may be elsewhere too
   };
   struct Slot {
-    std::size_t range = kNone;  // that has it
+    std::size_t piece = 0, bytes = 0;  // of the memory
+    std::size_t range = kNone;         // that has it
   };
-  std::size_t free_slot(std::size_t preferred);
+  std::size_t free_slot(const Range& range);
 
   AbsentMemory absent_;
-  int file_ = -1;
-  std::size_t slot_bytes_ = 0;
+  Stream& stream_;
+  std::unique_ptr<MappedMemory> memory_;
   std::vector<Range> ranges_;
   std::vector<Slot> slots_;
 };

@@ -4,17 +4,12 @@
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/device/devices.h"
 #include "zeepo/kernels/elementwise.h"
-#include "zeepo/tensor/device.h"
+#include "zeepo/torch/torch_plan.h"
 
 namespace zeepo {
 namespace {
-
-UnitPlan with_own_visits(UnitPlan units) {
-  units.visits.clear();
-  for (std::size_t u = 0; u < units.units.size(); ++u) units.visits.push_back({{u}, units.units[u].name});
-  return units;
-}
 
 std::vector<std::size_t> bytes_of_units(const UnitPlan& plan, int ranks, DType dtype) {
   std::vector<std::size_t> bytes;
@@ -32,13 +27,15 @@ std::int64_t trained_parameters(const Unit& unit) {
 }  // namespace
 
 TorchEngine::TorchEngine(Runtime& runtime, UnitPlan units, const EngineOptions& options, AbsentMemory absent)
-    : Attachment(runtime), factor_(1.0f / static_cast<float>(runtime.size())) {
+    : Attachment(runtime), session_(runtime.session()), factor_(1.0f / static_cast<float>(runtime.size())) {
   units = with_own_visits(std::move(units));
   memory_ = std::make_unique<FixedMemory>(bytes_of_units(units, runtime.size(), options.dtype), absent,
-                                          runtime.session().memory());
+                                          session_.compute(), session_.memory());
   for (const Unit& unit : units.units) has_gradient_.emplace_back(unit.parameters.size());
   engine_ = std::make_unique<Engine>(std::move(units), runtime.session().communicator(), options, memory_.get());
   find_addresses();
+  if (const Place place = options.placement.activations; place != Place::device)
+    saved_ = std::make_unique<SavedTensors>(session_.lower(), place);
   if (options.use == Use::train) {
     no_loss_ = Tensor({1}, DType::f32, Kind::working);
     launch([&](auto& s) { fill(s, no_loss_.view(), 0); });
@@ -52,6 +49,7 @@ Engine& TorchEngine::get() {
 }
 
 void TorchEngine::end() noexcept {
+  saved_.reset();
   engine_.reset();
   no_loss_ = {};
 }
@@ -68,7 +66,18 @@ void TorchEngine::find_addresses() {
   }
 }
 
+DeviceScope TorchEngine::here() {
+  (void)get();
+  return DeviceScope(session_.compute(), session_.memory(), &session_.lower());
+}
+
+void TorchEngine::follow(std::uintptr_t stream) {
+  (void)get();
+  if (session_.compute().backend() == Backend::cuda) follow_stream(session_.compute(), stream);
+}
+
 void TorchEngine::begin_call(Recorded recorded) {
+  const DeviceScope scope = here();
   if (pass_ == Pass::inference) end_call();
   if (recorded == Recorded::no || get().plan().options.use != Use::train) return;
   const bool another = get().plan().options.accumulation > 1 && pass_ == Pass::training && in_backward_;
@@ -77,6 +86,7 @@ void TorchEngine::begin_call(Recorded recorded) {
 }
 
 void TorchEngine::end_call() {
+  const DeviceScope scope = here();
   if (pass_ != Pass::inference) return;
   pass_ = Pass::none;
   const bool only_infers = get().plan().options.use == Use::infer;
@@ -104,6 +114,7 @@ void TorchEngine::set_passes(Passes passes) {
 }
 
 void TorchEngine::use(const std::vector<std::size_t>& units, Recorded recorded, Visit::Direction direction) {
+  const DeviceScope scope = here();
   if (recorded == Recorded::yes && get().plan().options.use == Use::train) {
     open_training();
   } else if (pass_ == Pass::none) {
@@ -120,6 +131,7 @@ void TorchEngine::begin_backward() {
 }
 
 void TorchEngine::add_gradient(const ParameterId& id, std::byte* data) {
+  const DeviceScope scope = here();
   begin_backward();
   const Unit& unit = get().units().units[id.unit];
   if (sent_[id.unit])
@@ -138,7 +150,6 @@ void TorchEngine::add_gradient(const ParameterId& id, std::byte* data) {
       add(s, target.tensor.view(), gradient, target.tensor.view());
     }
   });
-  Device::current().compute.synchronize();  // the gradient's memory is PyTorch's again
   if (!has_gradient_[id.unit][id.index]) --missing_[id.unit];
   has_gradient_[id.unit][id.index] = true;
   const bool kept_whole = get().plan().units[id.unit].gradients == GradientsKept::whole;
@@ -156,6 +167,7 @@ void TorchEngine::end_micro_step() {
 }
 
 bool TorchEngine::finish_passes() {
+  const DeviceScope scope = here();
   end_call();
   if (pass_ == Pass::training && in_backward_) end_micro_step();
   if (pass_ == Pass::training && micro_steps_ == 0) {  // a forward pass that nobody went back through
@@ -165,16 +177,23 @@ bool TorchEngine::finish_passes() {
   return micro_steps_ > 0;
 }
 
-float TorchEngine::clip_to(float norm) { return finish_passes() ? get().clip_to(norm) : 0; }
+float TorchEngine::clip_to(float norm) {
+  const DeviceScope scope = here();
+  return finish_passes() ? get().clip_to(norm) : 0;
+}
 
 StepResult TorchEngine::step(const std::vector<StepRule>& rules) {
   if (!finish_passes()) return {};
   micro_steps_ = 0;
-  return get().step(StepRules(rules));
+  const DeviceScope scope = here();
+  StepResult result = get().step(StepRules(rules));
+  get().settle(Engine::Settled::weights);
+  return result;
 }
 
 void TorchEngine::drop_gradients() {
   if (micro_steps_ == 0 && !(pass_ == Pass::training && in_backward_)) return;
+  const DeviceScope scope = here();
   end_call();
   get().abandon_pass();
   pass_ = Pass::none;

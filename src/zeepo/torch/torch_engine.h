@@ -4,7 +4,7 @@
 // No libtorch here: the caller (python/) sees to the hooks, and gives addresses of contiguous memory. Hooks do not say
 // when a pass begins or ends, nor how many backward passes a step has: TorchEngine finds out. A training pass is open
 // from the first use that records gradients until the step; a pass without gradients until the model's call is over.
-// All calls come from the rank's thread, and every rank makes the same.
+// Calls come from whichever thread autograd runs on, one at a time, and every rank makes the same.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "zeepo/runtime/runtime.h"
+#include "zeepo/tensor/device.h"
 #include "zeepo/torch/fixed_memory.h"
+#include "zeepo/torch/saved_tensors.h"
 
 namespace zeepo {
 
@@ -31,21 +33,29 @@ class TorchEngine final : public Attachment {
   bool always_there(std::size_t unit) { return get().plan().units[unit].params_whole; }
   std::size_t slots() const { return memory_->slots(); }
 
+  // On a GPU: the stream that the caller computes on, by its cudaStream_t. What follows is done in that stream's order.
+  void follow(std::uintptr_t stream);
+
   // A call of the whole model, and its end.
   void begin_call(Recorded recorded);
   void end_call();
   // These units are used next: their parameters are here until the next call of this function.
   void use(const std::vector<std::size_t>& units, Recorded recorded, Visit::Direction direction);
 
-  // A gradient of this backward pass, in the training dtype; its memory is written over. Where the gradients of a unit
-  // are not kept whole they are sent to the ranks as soon as all of them are there, unless the pass is one of several.
+  // A gradient of this backward pass, in the training dtype; its memory is written over, and is the caller's again in
+  // the order of the stream. Where the gradients of a unit are not kept whole they are sent to the ranks as soon as all
+  // of them are there, unless the pass is one of several.
   void add_gradient(const ParameterId& id, std::byte* data);
   enum class Passes : bool { one, several };
   void set_passes(Passes passes);
 
+  // Where autograd's saved tensors go; null: they stay with PyTorch, or the engine has ended.
+  SavedTensors* saved_tensors() { return saved_.get(); }
+
   // Whether there are gradients to step with. Ends the passes before the step.
   bool finish_passes();
   float clip_to(float norm);
+  // Whoever looks at a weight afterwards, in the order of the stream, sees the new one.
   StepResult step(const std::vector<StepRule>& rules);
   // Drops gradients that no step has taken.
   void drop_gradients();
@@ -53,6 +63,8 @@ class TorchEngine final : public Attachment {
  private:
   Engine& engine() override { return *engine_; }
   void end() noexcept override;
+  // For the thread of the call.
+  DeviceScope here();
   void find_addresses();
   void open_training();
   void await_all_gradients();
@@ -61,6 +73,7 @@ class TorchEngine final : public Attachment {
 
   enum class Pass { none, inference, training };
 
+  Session& session_;
   Pass pass_ = Pass::none;
   Passes passes_ = Passes::one;
   bool in_backward_ = false;           // of the training pass
@@ -73,6 +86,7 @@ class TorchEngine final : public Attachment {
   Tensor no_loss_;
   std::unique_ptr<FixedMemory> memory_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<SavedTensors> saved_;
 };
 
 }  // namespace zeepo

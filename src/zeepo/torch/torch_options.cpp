@@ -22,7 +22,18 @@ constexpr std::array kTaken = {std::string_view("--stage"),         std::string_
                                std::string_view("--gather-dtype"),  std::string_view("--node-copy"),
                                std::string_view("--reduce-dtype"),  std::string_view("--reduce-feedback"),
                                std::string_view("--node-size"),     std::string_view("--cache-policy"),
-                               std::string_view("--device"),        std::string_view("--offload-activations")};
+                               std::string_view("--device"),        std::string_view("--offload-activations"),
+                               std::string_view("--placement")};
+
+// How much PyTorch saves is not known before. On the CPU host memory is there when it is touched.
+void check_activations(const TrainOptions& options) {
+  const Place place = options.placement.activations;
+  const bool host = place == Place::host && options.backend == Backend::cuda && options.host_bytes == 0;
+  const bool files = place == Place::nvme && options.nvme_bytes == 0;
+  if (!host && !files) return;
+  throw UsageError("init: offload_activations=\"{0}\" needs memory={{\"{0}\": ...}}, with room for them",
+                   name_of(place));
+}
 
 std::string python_name(std::string name) {
   name.erase(0, 2);
@@ -44,14 +55,12 @@ GivenOptions make_torch_options(const OptionTexts& texts, const std::string& con
   if (config_file.empty()) given.emplace("--clip", "0");  // PyTorch clips where its user says so
   std::optional<DeepSpeedConfig> config;
   if (!config_file.empty()) config = load_deepspeed_config(config_file);
+  if (!config || !config->values.contains("--dtype")) given.emplace("--dtype", "fp32");  // the module's is known later
   GivenOptions options = make_options(given, config ? &*config : nullptr, ranks);
   options.notes.clear();  // of steps inside the backward pass, which there are none of here
   if (config)
     if (const std::string warning = warning_of(*config); !warning.empty()) options.notes.push_back(warning);
-  if (options.options.backend != Backend::cpu)
-    throw UsageError("init: device=\"cuda\": modules on a GPU are not trained yet; leave the module on the CPU");
-  if (options.options.placement.activations != Place::device)
-    throw UsageError("init: offload_activations: activations are PyTorch's; use torch.utils.checkpoint in the module");
+  check_activations(options.options);
   if (options.options.placement.in_files() && options.options.nvme_paths.empty())
     throw UsageError("init: \"nvme\" needs nvme_path=, a directory for its files");
   return options;
@@ -64,9 +73,12 @@ RuntimeOptions runtime_options(const TrainOptions& options, std::int64_t weights
                          .device_bytes = options.device_bytes,
                          .host_bytes = options.host_bytes,
                          .nvme_bytes = 0,
+                         .device_taken = ArenaTier::Taken::at_once,
                          .nvme_paths = {},
                          .timeout_seconds = options.timeout_seconds,
                          .report = ReportAs::nothing};
+  // PyTorch computes on the same GPU; on the CPU memory comes into being when it is touched.
+  if (options.backend == Backend::cuda) runtime.device_taken = ArenaTier::Taken::as_asked;
   if (!options.placement.in_files()) return runtime;
   // Weight, gradient sum, and the state with a weight of its own and two moments, each in whole pages.
   constexpr std::int64_t kBytesAWeight = 28, kPages = std::int64_t{64} << 20;
