@@ -27,8 +27,9 @@ function(zeepo_layer name)
     if(ZEEPO_SANITIZE AND NOT name STREQUAL "kernels")  # whose flags are others
       zeepo_use_headers(zeepo_${name} ${headers})
     endif()
-    if(name STREQUAL "kernels")  # sources that are compiled once for each instruction set stand alone
-      set_target_properties(zeepo_${name} PROPERTIES UNITY_BUILD OFF)
+    if(NOT name STREQUAL "kernels")  # whose sources are compiled once for each instruction set
+      zeepo_compile_together(zeepo_${name})
+    else()
       target_compile_options(zeepo_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${ZEEPO_SIMD_SANITIZE_OPTIONS}>")
     endif()
   else()
@@ -51,7 +52,6 @@ function(zeepo_test folder)
     return()
   endif()
   add_executable(test_${folder} ${sources})
-  set_target_properties(test_${folder} PROPERTIES UNITY_BUILD OFF)  # tests share names
   target_include_directories(test_${folder} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(test_${folder} PRIVATE ${ZEEPO_TEST_OPTIONS})
   target_compile_definitions(test_${folder} PRIVATE ZEEPO_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")

@@ -20,6 +20,17 @@ set(cuda_options --fmad=false --expt-relaxed-constexpr -Werror=all-warnings -dia
     -Xcompiler=${cuda_host_warnings},-ffp-contract=off,-fno-math-errno -DFMT_USE_CONSTEXPR=1)
 add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:${cuda_options}>")
 
+# Compiles several sources of a target at a time: what the compiler makes of the libraries' templates is made once for all
+# of them. Not for debugging, where one source is compiled again and again.
+function(zeepo_compile_together target)
+  if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  # Each of them is a main file.
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>")
+endfunction()
+
 # What tests run with.
 set(ZEEPO_TEST_ENVIRONMENT "")
 set(ZEEPO_SIMD_SANITIZE_OPTIONS "")
@@ -30,10 +41,6 @@ if(ZEEPO_SANITIZE)
   add_compile_options(
     "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ZEEPO_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
   add_link_options(-fsanitize=${ZEEPO_SANITIZE})
-  # Several sources at a time: what the compiler makes of the libraries' templates is made once for all of them.
-  set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
-  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>")  # each of them is a main file
   # What is freed is kept for a while, to find who still uses it: little of it, since tests compare memory with budgets.
   set(ZEEPO_TEST_ENVIRONMENT
       "ASAN_OPTIONS=quarantine_size_mb=32"
