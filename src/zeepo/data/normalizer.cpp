@@ -19,7 +19,6 @@ struct Free {
   void operator()(utf8proc_uint8_t* memory) const noexcept { std::free(memory); }
 };
 
-
 // Text may be cut before these: they never combine with what stands in front of them. Ideographs and syllables are
 // named so that text without a single Latin letter is cut too.
 bool may_begin_piece(char32_t c) {

@@ -8,7 +8,8 @@
 namespace zeepo {
 
 // y[i] = table[ids[i]].   ids: int32 (...)   table: (vocab, n)   y: (..., n). Ids must be within the table; the caller
-// has checked them where they entered the program.
+// has checked them where they entered the program. On a GPU -1 is row 0: a text goes on there before the host has seen
+// that it has no next token.
 void embed(CpuStream&, ConstView ids, ConstView table, View y);
 void embed(CudaStream&, ConstView ids, ConstView table, View y);
 void embed(DryStream&, ConstView ids, ConstView table, View y);

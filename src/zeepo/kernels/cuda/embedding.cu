@@ -13,7 +13,7 @@ using namespace cuda;
 
 template <int N, class T>
 __global__ void __launch_bounds__(256) embed_kernel(const std::int32_t* ids, const T* table, std::int64_t n, T* y) {
-  const T* in = table + ids[blockIdx.x] * n;
+  const T* in = table + max(ids[blockIdx.x], 0) * n;  // -1 is no token: whoever reads it knows (most_likely.h)
   T* out = y + blockIdx.x * n;
   for (std::int64_t i = threadIdx.x * N; i < n; i += blockDim.x * N)
     *reinterpret_cast<Pack<T, N>*>(out + i) = *reinterpret_cast<const Pack<T, N>*>(in + i);

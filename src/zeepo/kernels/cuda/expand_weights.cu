@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kLanes* kRowsOfBlock)
   }
 }
 
-// A block has rows of codes of one row of the table.
+// A block has rows of codes of one row of the table; -1, which is no token, has those of row 0.
 template <CodedType kType, class T>
 __global__ void __launch_bounds__(kLanes* kRowsOfBlock)
     embed_codes_kernel(const std::int32_t* ids, const std::byte* table, std::int64_t rows_each, T* y) {
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kLanes* kRowsOfBlock)
   if (at >= rows_each) return;
   const int lane = threadIdx.x % kLanes;
   const std::byte* const row =
-      table + (ids[blockIdx.x] * rows_each + at) * static_cast<std::int64_t>(coded_row_bytes(kType));
+      table + (max(ids[blockIdx.x], 0) * rows_each + at) * static_cast<std::int64_t>(coded_row_bytes(kType));
   T* const to = y + (static_cast<std::int64_t>(blockIdx.x) * rows_each + at) * kCodedRow;
   if constexpr (kType == CodedType::int8)
     expand_int8(row, lane, to);
