@@ -120,8 +120,8 @@ class Planner {
     if (!refused.choose.params && !refused.params.on_device()) also_try(false);  // less on its way
     if (!refused.choose.params) also_try(true);
     if (refused.dtype == DType::f32) also_try(true).dtype = DType::bf16;
-    for (const CodedType type : {CodedType::int8, CodedType::int4})
-      if (type > refused.weights) also_try(true).weights = type;
+    for (const WeightCodec& codec : kWeightCodecs)
+      if (codec.type > refused.weights) also_try(true).weights = codec.type;
     for (const InferenceOptions& tried : tries) {
       const PlacementSearch::Result found = search(tried);
       if (!found.fits) continue;
