@@ -78,7 +78,7 @@ class HostWork {
     std::byte *grads = state + room_.sizes.state, *param = grads + room_.sizes.grads;
     const StateViews states = layout_of(work_).views(state, kPiece);
     step(stream_, work_.optimizer,
-         {.weights = {{param, work_.dtype, {kPiece}}, states.low},
+         {.weights = {{param, work_.dtype, {kPiece}}, states.remainder},
           .grad = {grads, work_.grads, {kPiece}},
           .states = states.moments,
           .weight_decay = work_.optimizer.weight_decay},
