@@ -32,7 +32,7 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
       ->group(kMemory);
   command
       .add_option("--placement", placement_,
-                  "auto: as many weights on the device as fit in --memory, the others below it; given: as the options "
+                  "auto: as many weights on the device as fit in --memory, the others offloaded; given: as the options "
                   "say")
       ->capture_default_str()
       ->group(kMemory);

@@ -216,7 +216,7 @@ void check(const InferenceOptions& options) {
   if (options.params.in_files() && options.nvme_paths.empty())
     refuse("--offload-param nvme: name a directory on a fast disk with --nvme-path");
   if (options.cache == CachePolicy::lru && options.params.on_device() && !options.choose.params)
-    refuse("--cache-policy lru: is for weights below the device; add --offload-param or --placement auto");
+    refuse("--cache-policy lru: is for offloaded weights; add --offload-param or --placement auto");
 }
 
 std::string placement_flags(const InferenceOptions& options) {

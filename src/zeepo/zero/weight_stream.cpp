@@ -63,7 +63,7 @@ std::vector<bool> WeightStream::wanted_first() {
 }
 
 void WeightStream::run_ahead(PassKind kind) {
-  release_all();  // what lives below the device is fetched in every pass
+  release_all();  // offloaded parameters are fetched in every pass
   for (const std::size_t u : planner_.begin(static_cast<int>(kind)).ahead) {
     uncache(u);
     fetch_early(u);
