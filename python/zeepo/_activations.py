@@ -15,7 +15,7 @@ _LEAVING_AT_ONCE = 2
 
 
 class Kept:
-    """A saved tensor on its way down, below the device, or on its way up."""
+    """A saved tensor on its way down, offloaded, or on its way up."""
 
     __slots__ = ("job", "number", "shape", "dtype", "before", "leaving", "coming", "__weakref__")
 

@@ -42,8 +42,11 @@ TEST(EmptyShares, TrainAsTheResidentRun) {
   const std::string resident = weights_hash({});
   EXPECT_NE(resident, "");
   for (const std::vector<std::string>& shares : {std::vector<std::string>{"--offload-param", "nvme=0.01"},
+                                                 {"--offload-param", "nvme=0.1"},
                                                  {"--offload-optimizer", "nvme=0.01"},
+                                                 {"--offload-optimizer", "nvme=0.1"},
                                                  {"--offload-optimizer", "host=0.99,nvme=0.01"},
+                                                 {"--offload-optimizer", "host=0.9,nvme=0.1"},
                                                  {"--offload-activations", "nvme"}}) {
     auto options = shares;
     options.insert(options.end(), {"--nvme-path", files.path().string()});

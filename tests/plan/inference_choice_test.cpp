@@ -90,7 +90,7 @@ TEST(InferenceChoice, KeepsSmallModelsOnOneGpu) {
   EXPECT_EQ(best->ranks, 1);
   EXPECT_EQ(best->name, "resident");
   EXPECT_EQ(best->plan.options.weights, CodedType::same);
-  // A token reads all weights once; those below the device come over a link that is a hundred times slower.
+  // A token reads all weights once; offloaded ones come over a link that is a hundred times slower.
   const double reading = 2.0 * static_cast<double>(parameter_count(question.config)) / 4200e9;
   EXPECT_GE(best->time->pass_seconds, 0.9 * reading);
   const InferenceChoice& streamed = choice_named(choices, 1, CodedType::same, "host");

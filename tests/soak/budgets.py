@@ -132,9 +132,9 @@ def parse_flags(text):
 
 
 def ways_in(message):
-    """Pairs of changes: one for the device and one below it, either of them empty where nothing is missing there."""
-    sentences = [re.search(rf" {where}: (.*?)\.(?= Below the device:|$)", message)
-                 for where in ("For the device", "Below the device")]
+    """Pairs of changes: one for the device and one for the offload tiers, either of them empty where nothing is missing there."""
+    sentences = [re.search(rf" {where}: (.*?)\.(?= In host memory and files:|$)", message)
+                 for where in ("For the device", "In host memory and files")]
     device, below = [found[1].split(", or ") if found else [""] for found in sentences]
     return [(one, other) for one in device for other in below]
 

@@ -26,7 +26,25 @@ struct Finished {
 struct Limits {
   long file_bytes = 0;           // no file may grow past this; 0: no limit
   std::string stdout_path = {};  // where stdout goes instead
+  long processes = 0;            // and threads, of a user of its own where the limit would not bind root; 0: no limit
+  long address_space = 0;        // bytes; 0: no limit
+  unsigned seconds = 0;          // SIGALRM ends it after these; 0: never
 };
+
+// Instead of the program's exit code: a limit could not be set, or that user may not read the program.
+inline constexpr int kUnlimited = 126, kNotStarted = 127;
+
+inline bool limit_to(long most, int resource) {
+  const rlimit limit{static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
+  return most == 0 || ::setrlimit(static_cast<__rlimit_resource>(resource), &limit) == 0;
+}
+
+// RLIMIT_NPROC counts all threads of a user, and binds no superuser.
+inline bool limit_processes(long most) {
+  constexpr unsigned kStranger = 54322;
+  if (most > 0 && ::getuid() == 0 && (::setgid(kStranger) != 0 || ::setuid(kStranger) != 0)) return false;
+  return limit_to(most, RLIMIT_NPROC);
+}
 
 inline std::string whole_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -52,12 +70,12 @@ inline Finished run_program(const std::string& program, const std::vector<std::s
     ::dup2(out_file, STDOUT_FILENO);
     ::dup2(err_file, STDERR_FILENO);
     ::close(STDIN_FILENO);
-    if (limits.file_bytes > 0) {
-      const rlimit limit{static_cast<rlim_t>(limits.file_bytes), static_cast<rlim_t>(limits.file_bytes)};
-      ::setrlimit(RLIMIT_FSIZE, &limit);
-    }
+    if (!limit_to(limits.file_bytes, RLIMIT_FSIZE) || !limit_to(limits.address_space, RLIMIT_AS) ||
+        !limit_processes(limits.processes))
+      ::_exit(kUnlimited);
+    ::alarm(limits.seconds);
     ::execv(program.c_str(), argv.data());
-    ::_exit(127);
+    ::_exit(kNotStarted);
   }
   int status = 0;
   ::waitpid(child, &status, 0);

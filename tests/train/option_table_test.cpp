@@ -10,7 +10,9 @@
 #include "tests/support/test_directory.h"
 #include "zeepo/base/file.h"
 #include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/comm/wire_type.h"
 #include "zeepo/train/deepspeed_config.h"
+#include "zeepo/train/option_values.h"
 #include "zeepo/train/trainer.h"
 
 namespace zeepo {
@@ -238,6 +240,25 @@ TEST(OptionTable, TextsThatMakeNoSenseAreNamed) {
   EXPECT_TRUE(names(error_text([&] { assign(options, "--frobnicate", "1"); }), "--frobnicate"));
   assign(options, "--weight-decay", "1e-60");  // too small for fp32
   EXPECT_EQ(options.optimizer.weight_decay, 0);
+}
+
+// kWireFormats is the one list of them.
+TEST(OptionTable, EveryWireFormatIsAChoice) {
+  for (const WireFormat& format : kWireFormats) {
+    const std::string name(format.name);
+    TrainOptions options;
+    assign(options, "--reduce-dtype", name);
+    EXPECT_EQ(options.wire.reduce, format.type);
+    if (format.for_weights) {
+      assign(options, "--gather-dtype", name);
+      EXPECT_EQ(options.wire.gather, format.type);
+    } else {
+      EXPECT_THROW(assign(options, "--gather-dtype", name), UsageError) << name;
+    }
+    EXPECT_TRUE(names(find_option("--reduce-dtype")->help, name));
+    EXPECT_EQ(find_option("--gather-dtype")->help.find(name) != std::string::npos, format.for_weights) << name;
+  }
+  EXPECT_EQ(names_of(choices_of(kWireFormats)), "same, int8 or int4");
 }
 
 TEST(OptionTable, RanksAgreeOnWhatTheResultAndCollectivesDependOn) {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kKiB = 1 << 10, kMiB = 1 << 20;
 constexpr OpenChoices kAllOpen{.params = true, .optimizer = true, .activations = true, .prefetch = true};
 
-// The printed alternatives: for the device, and below it. One of each that is not empty is needed.
+// The printed alternatives: for the device, and for what is offloaded. One of each that is not empty is needed.
 struct Advice {
   std::vector<std::string> device, below;
 };
@@ -41,7 +41,7 @@ std::vector<std::string> alternatives(const std::string& text, const std::string
 }
 
 Advice advice_of(const std::string& text) {
-  return {alternatives(text, "For the device: "), alternatives(text, "Below the device: ")};
+  return {alternatives(text, "For the device: "), alternatives(text, "In host memory and files: ")};
 }
 
 // A command line as changed by one way out. `directory` stands for DIR.

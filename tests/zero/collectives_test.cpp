@@ -22,8 +22,9 @@ TEST(Collectives, RunBesideTheComputeInTheOrderGiven) {
       const auto rank = static_cast<float>(communicator.rank());
       std::vector<float> own{rank, rank + 10}, all(6), scratch(6), sum(2);
       // The sum is of what the gather brings: it may not start before.
-      Collecting gathered = collectives.all_gather(view_of(own), view_of(all), {"first", 1});
-      Collecting reduced = collectives.reduce_scatter(view_of(all), view_of(scratch), view_of(sum), {"second", 2});
+      PendingCollective gathered = collectives.all_gather(view_of(own), view_of(all), {"first", 1});
+      PendingCollective reduced =
+          collectives.reduce_scatter(view_of(all), view_of(scratch), view_of(sum), {"second", 2});
       collectives.wait(reduced);
       collectives.wait(gathered);
       EXPECT_EQ(all, (std::vector<float>{0, 10, 1, 11, 2, 12}));
@@ -75,7 +76,7 @@ TEST(Collectives, ThrowWhereTheyAreWaitedForWhenRanksDisagree) {
     Session session({.threads = 1, .device_bytes = 1 << 20}, communicator);
     Collectives collectives(communicator, Collectives::Overlap::yes);
     std::vector<float> own(1), all(2);
-    Collecting done = collectives.all_gather(view_of(own), view_of(all), {"unit", 4 + communicator.rank()});
+    PendingCollective done = collectives.all_gather(view_of(own), view_of(all), {"unit", 4 + communicator.rank()});
     texts[static_cast<std::size_t>(communicator.rank())] = error_text([&] { collectives.wait(done); });
   });
   for (const auto& text : texts) EXPECT_TRUE(names(text, "rank 1", "id 4", "id 5"));

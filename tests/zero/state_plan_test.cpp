@@ -52,7 +52,7 @@ TEST(StatePlan, AStageSaysWhatIsKeptWhole) {
   EXPECT_EQ(kept(3), std::pair(false, GradientsKept::shard));
 }
 
-// Embedding, blocks, head. Half of the weights are below the device all the same.
+// Embedding, blocks, head. Half of the weights are offloaded all the same.
 TEST(StatePlan, TheLargestUnitsStayOnTheDeviceFirstInInference) {
   const UnitPlan units = plain_units({12'000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 12'000});
   const auto on_host = [&](Use use, double host) {

@@ -68,7 +68,7 @@ struct Trained {
         auto& all = taken[slice.name];
         all.resize(static_cast<std::size_t>(slice.shape.elements()));
         load_weights(
-            param, states.low, slice.at,
+            param, states.remainder, slice.at,
             std::span(all).subspan(static_cast<std::size_t>(slice.begin), static_cast<std::size_t>(slice.elements)));
       }
     });

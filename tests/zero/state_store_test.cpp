@@ -55,7 +55,7 @@ class StateRoom : public testing::TestWithParam<Placed> {
       const HostWindow window = windows.open(u, range, HostWindows::Access::fresh);
       for (std::int64_t i = 0; i < range.elements(); ++i) {
         window.param.as<bf16>()[i] = from_float<bf16>(weight_at(u, range.begin + i));
-        if (window.states.low) window.states.low.as<std::int16_t>()[i] = static_cast<std::int16_t>(i % 777);
+        if (window.states.remainder) window.states.remainder.as<std::int16_t>()[i] = static_cast<std::int16_t>(i % 777);
       }
       windows.close(window);
     });
@@ -75,7 +75,7 @@ TEST_P(StateRoom, WindowsGiveBackWhatWasPutThere) {
     const HostWindow window = windows.open(u, range, HostWindows::Access::read);
     for (std::int64_t i = 0; i < range.elements(); ++i) {
       ASSERT_EQ(window.param.as<bf16>()[i].bits, from_float<bf16>(weight_at(u, range.begin + i)).bits);
-      ASSERT_EQ(window.states.low.as<std::int16_t>()[i], i % 777);
+      ASSERT_EQ(window.states.remainder.as<std::int16_t>()[i], i % 777);
     }
   });
 }

@@ -34,14 +34,14 @@ Saved ActivationStore::save(const Tensor& value) {
   last_ = entry;
   leaving_.push_back(entry);
   while (leaving_.size() > kLeavingAtOnce) {
-    if (const auto oldest = leaving_.front().lock()) let_go(*oldest);
+    if (const auto oldest = leaving_.front().lock()) await_departure(*oldest);
     leaving_.pop_front();
   }
   return [this, entry] { return bring_back(entry); };
 }
 
 // The value's place on the device is free for others.
-void ActivationStore::let_go(Entry& entry) {
+void ActivationStore::await_departure(Entry& entry) {
   if (entry.left) return;
   tiers_.wait(entry.leaving.handle(), place_);
   entry.left = true;

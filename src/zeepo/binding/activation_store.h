@@ -29,7 +29,7 @@ class ActivationStore final : public SaveHook {
   struct Entry;
   Tensor bring_back(const std::shared_ptr<Entry>& entry);
   void start(Entry& entry);
-  void let_go(Entry& entry);
+  void await_departure(Entry& entry);
 
   LowerTiers& tiers_;
   Place place_;

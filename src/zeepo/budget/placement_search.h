@@ -1,5 +1,4 @@
-// Chooses what lives below the device: the fastest tiers are filled first, and what costs least to be away leaves
-// first.
+// Chooses what is offloaded: the fastest tiers are filled first, and what costs least to be away leaves first.
 //
 // What leaves the device is found rung by rung of a ladder; each rung costs more for a byte it frees than the one
 // before (docs/tiers.md has the figures): the optimizer's state, activations computed again, their checkpoints,

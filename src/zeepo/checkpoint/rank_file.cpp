@@ -98,7 +98,7 @@ void RankFile::write_part(std::size_t index, const StateViews& states, const Vie
   std::size_t tensor = first_[index];
   for (const auto& slice : part.slices) {
     write_tensor(tensors_[tensor++], [&](std::int64_t begin, std::span<float> out) {
-      load_weights(param, states.low, slice.at + begin, out);
+      load_weights(param, states.remainder, slice.at + begin, out);
     });
     for (std::size_t i = 0; i < states.moments.size(); ++i)
       write_tensor(tensors_[tensor++], [&](std::int64_t begin, std::span<float> out) {

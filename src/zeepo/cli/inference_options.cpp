@@ -16,10 +16,9 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
       ->required();
   command.add_option("--dtype", dtype_, "fp32, bf16 or fp16 [bf16 on a GPU, else fp32]");
   command
-      .add_option(
-          "--weights-dtype", weights_,
-          "How weights are stored on the device, in host memory and in files, and expanded for their use: same, "
-          "int8 or int4")
+      .add_option("--weights-dtype", weights_,
+                  "How weights are stored on the device, in host memory and in files, and expanded for their use: " +
+                      names_of(choices_of(kWeightCodecs)))
       ->capture_default_str();
   command.add_option("--cache-dir", cache_directory_,
                      "Where quantised weights are kept, for the next start [$XDG_CACHE_HOME/zeepo or ~/.cache/zeepo]");
@@ -33,7 +32,7 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
       ->group(kMemory);
   command
       .add_option("--placement", placement_,
-                  "auto: as many weights on the device as fit in --memory, the others below it; given: as the options "
+                  "auto: as many weights on the device as fit in --memory, the others offloaded; given: as the options "
                   "say")
       ->capture_default_str()
       ->group(kMemory);
@@ -86,9 +85,7 @@ InferenceOptions InferenceArguments::options() const {
   options.dtype = dtype_.empty() ? default_dtype(options.backend) : parse_dtype_option(label("--dtype"), dtype_);
   options.drafts = speculate_ == "auto" ? Drafts::if_faster : speculate_ == "off" ? Drafts::none : Drafts::wanted;
   (void)draft_tokens();
-  options.weights =
-      parse_choice<CodedType>(label("--weights-dtype"), weights_,
-                              {{"same", CodedType::same}, {"int8", CodedType::int8}, {"int4", CodedType::int4}});
+  options.weights = parse_choice(label("--weights-dtype"), weights_, choices_of(kWeightCodecs));
   if (!memory_.empty()) {
     const Budgets budgets = parse_budgets(label("--memory"), memory_);
     options.device_bytes = budgets.device;

@@ -193,14 +193,15 @@ void add_inference(CLI::App& command, PlanOptions& options) {
       command.add_flag("--inference", options.inference,
                        "Plan zeepo generate instead: whether resident, streamed, quantised or sharded pays");
   flag->group(kGroup);
-  const auto add = [&](const char* name, std::string& text, const char* type, const char* help) {
+  const auto add = [&](const char* name, std::string& text, const char* type, const std::string& help) {
     CLI::Option* const option = command.add_option(name, text, help)->type_name(type)->group(kGroup)->needs(flag);
     if (!text.empty()) option->capture_default_str();
   };
   add("--batch", options.batch, "COUNT", "Texts at a time");
   add("--prompt-tokens", options.prompt_tokens, "COUNT", "Tokens of each prompt");
   add("--new-tokens", options.new_tokens, "COUNT", "New tokens of each text");
-  add("--weights-dtype", options.weights, "TEXT", "Plan this alone: same, int8 or int4 [each of them]");
+  add("--weights-dtype", options.weights, "TEXT",
+      fmt::format("Plan this alone: {} [each of them]", names_of(choices_of(kWeightCodecs))));
   add("--offload-kv", options.kv, "TEXT", "Where the KV cache lives: none, on the device, or host");
   add("--kv-dtype", options.kv_dtype, "TEXT", "How it is stored: same as --dtype, or int8");
 }

@@ -27,9 +27,11 @@ TextsAsked texts_of(const PlanOptions& given) {
 }
 
 std::vector<CodedType> weights_of(const PlanOptions& given) {
-  if (given.weights.empty()) return {CodedType::same, CodedType::int8, CodedType::int4};
-  return {parse_choice<CodedType>("plan: --weights-dtype", given.weights,
-                                  {{"same", CodedType::same}, {"int8", CodedType::int8}, {"int4", CodedType::int4}})};
+  const auto choices = choices_of(kWeightCodecs);
+  if (!given.weights.empty()) return {parse_choice("plan: --weights-dtype", given.weights, choices)};
+  std::vector<CodedType> all;
+  for (const auto& [name, type] : choices) all.push_back(type);
+  return all;
 }
 
 ModelConfig config_of(const PlanOptions& given, Source source, const TextsAsked& texts) {

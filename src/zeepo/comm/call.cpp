@@ -81,10 +81,12 @@ Call exchange_call(WireType type, ExchangePhase phase, std::size_t part_bytes, c
 
 std::string describe(const CallHeader& header, const std::string& what) {
   if (header.op == Op::finish) return std::string(name_of(header.op));
-  if (header.op == Op::exchange)
+  if (header.op == Op::exchange) {
+    const auto wire = static_cast<std::size_t>(header.wire);  // as another rank says
     return fmt::format("{} of {} bytes a part as {} for \"{}\" (id {})",
                        name_of(static_cast<ExchangePhase>(header.phase)), header.bytes,
-                       name_of(static_cast<WireType>(header.wire)), what, header.id);
+                       wire < kWireFormats.size() ? kWireFormats[wire].name : "an unknown type", what, header.id);
+  }
   std::string text =
       fmt::format("{} of {} bytes of {}", name_of(header.op), header.bytes, name_of(static_cast<DType>(header.dtype)));
   if (header.result != header.dtype) text += fmt::format(" into {}", name_of(static_cast<DType>(header.result)));

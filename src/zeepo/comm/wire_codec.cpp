@@ -25,7 +25,9 @@ struct Header {
 };
 
 std::int64_t blocks_of(std::int64_t elements) { return (elements + kWireBlock - 1) / kWireBlock; }
-std::size_t code_bytes(WireType type) { return type == WireType::int8 ? kWireBlock : kHalf; }
+std::size_t code_bytes(WireType type) {
+  return static_cast<std::size_t>(kWireBlock) * static_cast<std::size_t>(format_of(type).code_bits) / 8;
+}
 std::size_t body_bytes(WireType type, std::int64_t elements) {
   return static_cast<std::size_t>(blocks_of(elements)) * (sizeof(std::uint16_t) + code_bytes(type));
 }
@@ -61,15 +63,6 @@ float rounded(float x) {
 
 }  // namespace
 
-std::string_view name_of(WireType type) {
-  switch (type) {
-    case WireType::same: return "same";
-    case WireType::int8: return "int8";
-    case WireType::int4: return "int4";
-  }
-  return "?";
-}
-
 std::size_t message_bytes(WireType type, DType dtype, std::int64_t elements) {
   if (type == WireType::same) return static_cast<std::size_t>(elements) * size_of(dtype);
   return sizeof(Header) + (body_bytes(type, elements) + 7) / 8 * 8;
@@ -90,7 +83,7 @@ std::uint16_t encode_block(WireType type, const float* values, std::uint8_t* cod
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < kWireBlock; ++i)
     largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffu);
-  const float levels = type == WireType::int8 ? 127.0f : 7.0f;
+  const auto levels = static_cast<float>((1 << (format_of(type).code_bits - 1)) - 1);  // 127 or 7
   const bool finite = largest < 0x7f800000u;
   const std::uint16_t scale = finite ? rounded_up(std::bit_cast<float>(largest) / levels) : kNanScale;
   if (!finite || scale == 0) {
@@ -178,9 +171,7 @@ WireMessage::WireMessage(WireType type, std::int64_t elements, const std::byte* 
   if (header.magic != kMagic) refuse("is damaged: it does not begin as a message of zeepo's");
   if (header.type != static_cast<std::uint32_t>(type) || header.elements != elements || header.id != label.id)
     refuse(fmt::format("is another: {} values of {} for id {}, where {} of {} were to come", header.elements,
-                       header.type <= static_cast<std::uint32_t>(WireType::int4)
-                           ? name_of(static_cast<WireType>(header.type))
-                           : "an unknown type",
+                       header.type < kWireFormats.size() ? kWireFormats[header.type].name : "an unknown type",
                        header.id, elements, name_of(type)));
   if (header.checksum != checksum_of(type, elements, message)) refuse("is damaged: its checksum is wrong");
 }

@@ -1,6 +1,8 @@
 // How values are sent between ranks.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -8,7 +10,23 @@ namespace zeepo {
 
 // same: as they are; else coded (wire_codec.h).
 enum class WireType : std::uint8_t { same, int8, int4 };
-std::string_view name_of(WireType type);
+struct WireFormat {
+  WireType type;
+  std::string_view name;
+  int code_bits;     // of a value; 0: not coded
+  bool for_weights;  // exact enough to gather weights in
+};
+// All of them, the most exact first: what options and checks are made from.
+inline constexpr std::array kWireFormats{WireFormat{WireType::same, "same", 0, true},
+                                         WireFormat{WireType::int8, "int8", 8, true},
+                                         WireFormat{WireType::int4, "int4", 4, false}};
+static_assert([] {
+  for (std::size_t i = 0; i < kWireFormats.size(); ++i)
+    if (kWireFormats[i].type != static_cast<WireType>(i)) return false;
+  return true;
+}());
+constexpr const WireFormat& format_of(WireType type) { return kWireFormats[static_cast<std::size_t>(type)]; }
+constexpr std::string_view name_of(WireType type) { return format_of(type).name; }
 
 // What ranks send of weights and gradients.
 struct WireOptions {

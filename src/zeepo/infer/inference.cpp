@@ -120,8 +120,8 @@ class Planner {
     if (!refused.choose.params && !refused.params.on_device()) also_try(false);  // less on its way
     if (!refused.choose.params) also_try(true);
     if (refused.dtype == DType::f32) also_try(true).dtype = DType::bf16;
-    for (const CodedType type : {CodedType::int8, CodedType::int4})
-      if (type > refused.weights) also_try(true).weights = type;
+    for (const WeightCodec& codec : kWeightCodecs)
+      if (codec.type > refused.weights) also_try(true).weights = codec.type;
     for (const InferenceOptions& tried : tries) {
       const PlacementSearch::Result found = search(tried);
       if (!found.fits) continue;
@@ -216,7 +216,7 @@ void check(const InferenceOptions& options) {
   if (options.params.in_files() && options.nvme_paths.empty())
     refuse("--offload-param nvme: name a directory on a fast disk with --nvme-path");
   if (options.cache == CachePolicy::lru && options.params.on_device() && !options.choose.params)
-    refuse("--cache-policy lru: is for weights below the device; add --offload-param or --placement auto");
+    refuse("--cache-policy lru: is for offloaded weights; add --offload-param or --placement auto");
 }
 
 std::string placement_flags(const InferenceOptions& options) {

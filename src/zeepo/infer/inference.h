@@ -34,7 +34,7 @@ struct InferenceOptions {
   CodedType weights = CodedType::same;  // how they are stored, wherever they live
   bool batch_invariant = false;         // see device/devices.h
   int threads = 0;
-  Shares params = {};        // below the device
+  Shares params = {};        // offloaded
   Place kv = Place::device;  // the KV cache, there or in host memory
   bool kv_int8 = false;      // its keys and values are coded
   Drafts drafts = Drafts::none;

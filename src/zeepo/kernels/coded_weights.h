@@ -6,6 +6,7 @@
 // in the high half. A block that holds an infinity or a NaN comes back as NaN.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,7 +18,19 @@
 namespace zeepo {
 
 enum class CodedType : std::uint8_t { same, int8, int4 };  // same: not coded
-std::string_view name_of(CodedType type);
+struct WeightCodec {
+  CodedType type;
+  std::string_view name;
+};
+// All of them, the most exact first: what options, plans and ways out of too little memory are made from.
+inline constexpr std::array kWeightCodecs{WeightCodec{CodedType::same, "same"}, WeightCodec{CodedType::int8, "int8"},
+                                          WeightCodec{CodedType::int4, "int4"}};
+static_assert([] {
+  for (std::size_t i = 0; i < kWeightCodecs.size(); ++i)
+    if (kWeightCodecs[i].type != static_cast<CodedType>(i)) return false;
+  return true;
+}());
+constexpr std::string_view name_of(CodedType type) { return kWeightCodecs[static_cast<std::size_t>(type)].name; }
 
 inline constexpr std::int64_t kCodedRow = 128;
 

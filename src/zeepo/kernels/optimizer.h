@@ -1,9 +1,9 @@
 // One pass over flat optimizer state: unscale, clip, step, write back in the training dtype.
 //
-// The weight's exact fp32 value is kept in one of three ways: `param` is fp32 itself (low is empty); `param` is bf16
-// and `low` holds the int16 remainder (the fp32 bits are param·2^16 + low, split with round-half-up); `param` is fp16
-// and `low` is the fp32 master. Products and sums use explicit fused multiply-adds, so that every backend gives the
-// same bits.
+// The weight's exact fp32 value is kept in one of three ways: `param` is fp32 itself, without a remainder; `param` is
+// bf16 and the remainder is int16 (the fp32 bits are param·2^16 + remainder, split with round-half-up); `param` is
+// fp16, and in place of a remainder stands the fp32 master. Products and sums use explicit fused multiply-adds, so that
+// every backend gives the same bits.
 #pragma once
 
 #include "zeepo/device/stream.h"
@@ -14,7 +14,7 @@
 namespace zeepo {
 
 struct Weights {
-  View param, low;
+  View param, remainder;
 };
 // Exact fp32 weights in and out of that form.
 void write_master(CpuStream&, ConstView fp32, Weights to);

@@ -9,11 +9,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <thread>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/start_thread.h"
 #include "zeepo/device/copy_lane.h"
 #include "zeepo/device/memory.h"
 #include "zeepo/io/swap_file.h"
@@ -168,10 +170,18 @@ MachineRates::Link links(Stream& compute) {
   const auto send_down = [&] { down->copy(device.data() + kBytes, host.data() + kBytes, kBytes); };
   MachineRates::Link link{rate_of(bytes, send_up), rate_of(bytes, send_down), 0};
   std::array<double, 2> both{};
+  std::exception_ptr failure;
   {
-    const std::jthread other([&] { both[0] = rate_of(bytes, send_up); });
+    const auto other = start_thread<std::jthread>("measuring the link", [&] {
+      try {
+        both[0] = rate_of(bytes, send_up);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    });
     both[1] = rate_of(bytes, send_down);
   }
+  if (failure) std::rethrow_exception(failure);
   link.both = std::min(both[0], both[1]);
   return link;
 }

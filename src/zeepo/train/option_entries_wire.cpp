@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <iterator>
+
+#include "zeepo/comm/wire_codec.h"
 #include "zeepo/train/option_entries.h"
 #include "zeepo/train/option_kinds.h"
 
@@ -6,6 +10,19 @@ namespace zeepo {
 using namespace option_kinds;
 
 namespace {
+
+std::vector<WireFormat> formats_for_weights() {
+  std::vector<WireFormat> formats;
+  std::ranges::copy_if(kWireFormats, std::back_inserter(formats), &WireFormat::for_weights);
+  return formats;
+}
+
+template <class List>
+std::vector<WireFormat> coded(const List& list) {
+  std::vector<WireFormat> formats;
+  std::ranges::copy_if(list, std::back_inserter(formats), [](const auto& format) { return format.code_bits > 0; });
+  return formats;
+}
 
 TrainOption balance(TrainOption option) {
   const std::string label = label_of(option);
@@ -35,21 +52,22 @@ TrainOption balance(TrainOption option) {
 
 void add_wire_options(std::vector<TrainOption>& table) {
   constexpr OptionGroup kGroup = OptionGroup::ranks;
-  table.push_back(choice({.name = "--gather-dtype",
-                          .group = kGroup,
-                          .help = "How ranks send weights to each other: same, exactly; or int8 with a scale for every "
-                                  "128 of them. Master weights stay exact",
-                          .deepspeed_also = {"zero_optimization.zero_quantized_weights"}},
-                         [](auto& o) -> auto& { return o.wire.gather; },
-                         {{"same", WireType::same}, {"int8", WireType::int8}}));
-  table.push_back(
-      choice({.name = "--reduce-dtype",
-              .group = kGroup,
-              .help = "How ranks send gradients to each other: same, exactly; or int8 or int4 with a scale for every "
-                      "128 of them, summed in fp32 within each node and then between nodes",
-              .deepspeed_also = {"zero_optimization.zero_quantized_gradients"}},
-             [](auto& o) -> auto& { return o.wire.reduce; },
-             {{"same", WireType::same}, {"int8", WireType::int8}, {"int4", WireType::int4}}));
+  table.push_back(choice(
+      {.name = "--gather-dtype",
+       .group = kGroup,
+       .help = fmt::format("How ranks send weights to each other: same, exactly; or {} with a scale "
+                           "for every {} of them. Master weights stay exact",
+                           names_of(choices_of(coded(formats_for_weights()))), kWireBlock),
+       .deepspeed_also = {"zero_optimization.zero_quantized_weights"}},
+      [](auto& o) -> auto& { return o.wire.gather; }, choices_of(formats_for_weights())));
+  table.push_back(choice(
+      {.name = "--reduce-dtype",
+       .group = kGroup,
+       .help = fmt::format("How ranks send gradients to each other: same, exactly; or {} with a scale for every "
+                           "{} of them, summed in fp32 within each node and then between nodes",
+                           names_of(choices_of(coded(kWireFormats))), kWireBlock),
+       .deepspeed_also = {"zero_optimization.zero_quantized_gradients"}},
+      [](auto& o) -> auto& { return o.wire.reduce; }, choices_of(kWireFormats)));
   table.push_back(flag(
       {.name = "--reduce-feedback",
        .group = kGroup,

@@ -54,6 +54,20 @@ std::string text_of(const T& value, const Choices<T>& choices) {
     if (known == value) return name;
   return "";
 }
+// Of a list of named types, as kWeightCodecs and kWireFormats; and their names for the help: "same, int8 or int4".
+template <class List>
+auto choices_of(const List& list) {
+  Choices<decltype(std::begin(list)->type)> choices;
+  for (const auto& entry : list) choices.emplace_back(entry.name, entry.type);
+  return choices;
+}
+template <class T>
+std::string names_of(const Choices<T>& choices) {
+  std::string text;
+  for (std::size_t i = 0; i < choices.size(); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 < choices.size() ? ", " : " or ", choices[i].first);
+  return text;
+}
 
 DType parse_dtype_option(const std::string& option, const std::string& text);
 

@@ -59,7 +59,7 @@ void check_wire(const TrainOptions& options) {
         "none",
         options.stage);
   if (wire.feedback && wire.reduce == WireType::same)
-    throw UsageError("train: --reduce-feedback: exact gradients lose nothing; give --reduce-dtype int8 or int4");
+    throw UsageError("train: --reduce-feedback: exact gradients lose nothing; give --reduce-dtype too");
   if (wire.feedback && options.dtype == DType::f16)
     throw UsageError(
         "train: --reduce-feedback: with --dtype fp32 or bf16; what is lost at one loss scale of fp16 is of no use at "

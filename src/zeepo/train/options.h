@@ -55,7 +55,7 @@ struct TrainOptions {
   } balance = {};                     // shares of the batch by speed, see balance.h
   double timeout_seconds = 0;         // 0: none
   std::int64_t prefetch_bytes = EngineOptions{}.prefetch_bytes;
-  Placement placement;  // of what lives below the device
+  Placement placement;  // of what is offloaded
   // Of the optimizer's state in host memory, the part that the host steps; the device steps the rest. Empty: all of it
   // on the CPU; on a GPU as much as measured at the start and tuned while it runs.
   std::optional<double> host_step_share;
@@ -64,7 +64,7 @@ struct TrainOptions {
     bool prefetch = false, pieces = false, host_share = false;
   } tune;  // what is adapted while it runs; `zeepo train` asks for what no option fixes
   std::vector<std::filesystem::path> nvme_paths;
-  std::int64_t piece_elements = 0;  // of optimizer states below the device, at most, stepped together; 0: as fits
+  std::int64_t piece_elements = 0;  // of offloaded optimizer states, at most, stepped together; 0: as fits
   IoOptions io;                     // of the files
   std::int64_t device_bytes = 0, host_bytes = 0;                // budgets; 0: what the machine has
   std::int64_t nvme_bytes = 0;                                  // the most that files may take; 0: what the run needs

@@ -35,7 +35,7 @@ bool has_room_to_probe(const RunSetup& setup, const MemoryPlan& memory, const st
 }
 
 // The levels of one knob, doubled as long as the budgets have room for the next one and it needs room: the memory is
-// there when the run turns to it, whether it does or not.
+// there when tuning chooses it, whether it does or not.
 template <class Levels, class Modest>
 void extend(RunPlan& plan, const PlaceBytes& budgets, Levels TuningRange::*knob, const Modest& modest) {
   constexpr int kMostTimes = 8;

@@ -22,7 +22,7 @@ struct RunPlan {
   std::optional<StepRates> step_rates;  // where the host's part of the step is tuned
 };
 
-// Measures how fast this machine steps what lives below the device. Asked once, before the run's memory is taken.
+// Measures how fast this machine steps offloaded optimizer state. Asked once, before the run's memory is taken.
 using MeasureSteps = std::function<StepRates(const RunSetup&)>;
 
 // The setup with the placement that the budgets of all ranks allow, where choices are open (--placement auto), and with

@@ -49,7 +49,7 @@ EngineOptions engine_options(const RunSetup& setup);
 LowerTiers::Options lower_options(const RunSetup& setup);
 TierOptions tier_options(const TrainOptions& options);
 
-// What the optimizer's step of state below the device moves.
+// What the optimizer's step of offloaded state moves.
 StepWork step_work(const TrainOptions& options);
 // Whether the host's part of that step is measured and tuned: asked for, of use, and with room for it.
 bool tunes_host_share(const RunSetup& setup);

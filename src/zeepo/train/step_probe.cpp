@@ -6,6 +6,7 @@
 #include <exception>
 #include <thread>
 
+#include "zeepo/base/start_thread.h"
 #include "zeepo/device/copy_lane.h"
 #include "zeepo/device/memory.h"
 #include "zeepo/zero/agreement.h"
@@ -77,7 +78,7 @@ class HostWork {
     std::byte *grads = state + room_.sizes.state, *param = grads + room_.sizes.grads;
     const StateViews states = layout_of(work_).views(state, kPiece);
     step(stream_, work_.optimizer,
-         {.weights = {{param, work_.dtype, {kPiece}}, states.low},
+         {.weights = {{param, work_.dtype, {kPiece}}, states.remainder},
           .grad = {grads, work_.grads, {kPiece}},
           .states = states.moments,
           .weight_decay = work_.optimizer.weight_decay},
@@ -126,9 +127,11 @@ StepRates measure_step_rates(Communicator& communicator, Stream& compute, int th
       }
     };
     {
-      const std::jthread up([&] { carry(0, *room.up, room.copied.data(), room.device.data()); });
-      const std::jthread down(
-          [&] { carry(1, *room.down, room.device.data() + kCopyBytes, room.copied.data() + kCopyBytes); });
+      const std::string_view purpose = "measuring the link";
+      const auto up =
+          start_thread<std::jthread>(purpose, [&] { carry(0, *room.up, room.copied.data(), room.device.data()); });
+      const auto down = start_thread<std::jthread>(
+          purpose, [&] { carry(1, *room.down, room.device.data() + kCopyBytes, room.copied.data() + kCopyBytes); });
       rates.host_elements_per_second = rate_of(start, static_cast<double>(kPiece), [&] { host.step_piece(); });
     }
     for (const auto& failure : failures)

@@ -1,4 +1,4 @@
-// Who steps the optimizer's state that lives below the device: measured before a run, and said in its plan.
+// Who steps offloaded optimizer state: measured before a run, and said in its plan.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace zeepo {
 // A collective; takes memory for the time being.
 StepRates measure_steps(const RunSetup& setup, const GpuPlace& place, Communicator& communicator);
 
-// For programs and for people; empty where nothing lives below the device.
+// For programs and for people; empty where nothing is offloaded.
 nlohmann::ordered_json step_below_json(const RunPlan& plan);
 std::string step_below_text(const RunPlan& plan);
 

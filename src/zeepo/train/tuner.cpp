@@ -67,7 +67,7 @@ bool Tuner::after(const Measured& measured) {
   else
     search(measured);
   if (level_ == before && settled() == was_settled) return false;
-  // The engine turns to other depths at the end of the next step; with other pieces its buffers start empty then.
+  // The engine takes other depths at the end of the next step; with other pieces its buffers start empty then.
   unmeasured_ = level_[kHostShare] == before[kHostShare] ? 1 : 2;
   return true;
 }

@@ -6,7 +6,7 @@
 // watched. When its steps have come to wait notably more or less, for long, levels are tried again: up, then down; each
 // for some steps. A level that made steps notably faster than the one before, which is measured again then, is kept;
 // any other is undone. The longer nothing has helped, the longer the run is left alone. Pure: ranks that are told the
-// same decide the same, and only the host's share that they turn to may differ. No knob changes what is computed.
+// same decide the same, and only the host's share that they choose may differ. No knob changes what is computed.
 #pragma once
 
 #include <array>

@@ -62,7 +62,8 @@ class WaysOut {
       if (const auto shorter = half_the_sequence(); shorter && fits({&*shorter})) device.push_back(*shorter);
     if (device_lacks) text += sentence("For the device", device, "a device with more memory");
     if (below_lacks)
-      text += sentence("Below the device", below, "larger budgets of the host and of files, --memory host=,nvme=");
+      text +=
+          sentence("In host memory and files", below, "larger budgets of the host and of files, --memory host=,nvme=");
     return text;
   }
 
@@ -89,7 +90,7 @@ class WaysOut {
   }
 
   std::string what_is_missing() const {
-    std::string text = "a step does not fit: with all that may leave the device below it (";
+    std::string text = "a step does not fit: with all offloaded that may be (";
     text += flags_of(failed_.setup.arrangement()) + ") it needs";
     for (const Place place : kPlaces) {
       const auto i = static_cast<std::size_t>(place);

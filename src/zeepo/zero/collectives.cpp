@@ -45,7 +45,7 @@ Collectives::Collectives(Communicator& communicator, Overlap overlap, const Wire
 }
 
 // NCCL's are queued at once; through host memory the rank's thread waits for their end.
-Collecting Collectives::simulated(const SentBytes& sent, const std::vector<Completion>& after) {
+PendingCollective Collectives::simulated(const SentBytes& sent, const std::vector<Completion>& after) {
   SimulatedTime* time = simulated_time(Device::current().compute);
   if (time == nullptr || alone()) return {};
   double start = time->computed();
@@ -60,22 +60,22 @@ Collecting Collectives::simulated(const SentBytes& sent, const std::vector<Compl
       SimulatedTime::Resource::ranks,
       rates.collective_seconds + std::max(within / rates.within_node, between / rates.between_nodes)};
   const double end = time->run(SimulatedTime::Lane::ranks, start, {&part, 1});
-  Collecting collecting{.given = {}, .done = std::make_shared<Point>(Point::at(end))};
-  if (communicator_.on_device() == nullptr) collecting.given = Completion::at(*time, end);
-  if (overlap_ == Overlap::no) wait(collecting);
-  return collecting;
+  PendingCollective pending{.given = {}, .done = std::make_shared<Point>(Point::at(end))};
+  if (communicator_.on_device() == nullptr) pending.given = Completion::at(*time, end);
+  if (overlap_ == Overlap::no) wait(pending);
+  return pending;
 }
 
-Collecting Collectives::run(const SentBytes& sent, const std::vector<Completion>& after,
-                            std::function<Point(const Point&)> job) {
+PendingCollective Collectives::run(const SentBytes& sent, const std::vector<Completion>& after,
+                                   std::function<Point(const Point&)> job) {
   if (!worker_) return simulated(sent, after);
   Point start;  // what the job reads has been computed then
   dispatch(Device::current().compute, [&](auto& s) { start = point_of(s); });
-  Collecting collecting{.given = {}, .done = std::make_shared<Point>()};
-  collecting.given =
-      worker_->run([job = std::move(job), start = std::move(start), done = collecting.done] { *done = job(start); });
-  if (overlap_ == Overlap::no) wait(collecting);
-  return collecting;
+  PendingCollective pending{.given = {}, .done = std::make_shared<Point>()};
+  pending.given =
+      worker_->run([job = std::move(job), start = std::move(start), done = pending.done] { *done = job(start); });
+  if (overlap_ == Overlap::no) wait(pending);
+  return pending;
 }
 
 // Of a collective that sends every other rank the same amount.
@@ -86,8 +86,8 @@ SentBytes Collectives::sent_to_all(std::size_t bytes) const {
   return {sent, sent * elsewhere / (size() - 1)};
 }
 
-Collecting Collectives::all_gather(ConstView shard, View full, const Label& label, std::vector<Completion> after,
-                                   const GatherWire& wire) {
+PendingCollective Collectives::all_gather(ConstView shard, View full, const Label& label, std::vector<Completion> after,
+                                          const GatherWire& wire) {
   const bool by_messages = wire.type != WireType::same || wire.node_copy || (on_host_ && wire_.nodes.matter());
   const SentBytes sent = by_messages
                              ? sent_by_gather(wire_, wire.from, message_bytes(wire.type, full.dtype, shard.elements()))
@@ -104,8 +104,8 @@ Collecting Collectives::all_gather(ConstView shard, View full, const Label& labe
   });
 }
 
-Collecting Collectives::reduce_coded(WireType type, ConstView full, View error, View shard, const Label& label,
-                                     const SumInto& how, std::vector<Completion> after) {
+PendingCollective Collectives::reduce_coded(WireType type, ConstView full, View error, View shard, const Label& label,
+                                            const SumInto& how, std::vector<Completion> after) {
   const SentBytes sent = sent_by_reduce(wire_, message_bytes(type, full.dtype, shard.elements()));
   sent_.reduce_scatter += sent.all;
   sent_.between_nodes += sent.between_nodes;
@@ -132,8 +132,8 @@ std::int64_t Collectives::node_copy_bytes(WireType type, DType dtype, const Exte
   return static_cast<std::int64_t>(zeepo::node_copy_bytes(wire_, message_bytes(type, dtype, shard.elements())));
 }
 
-Collecting Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label, const SumInto& how,
-                                       std::vector<Completion> after) {
+PendingCollective Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label,
+                                              const SumInto& how, std::vector<Completion> after) {
   const SentBytes sent = sent_to_all(full.bytes());
   sent_.reduce_scatter += sent.all;
   sent_.between_nodes += sent.between_nodes;
@@ -148,7 +148,7 @@ void Collectives::all_reduce(View x, const Label& label) {
   const SentBytes sent = sent_to_all(2 * x.bytes());
   sent_.all_reduce += sent.all;
   sent_.between_nodes += sent.between_nodes;
-  Collecting done = run(sent, {}, [=, this](const Point& start) {
+  PendingCollective done = run(sent, {}, [=, this](const Point& start) {
     const Span span(timeline_, TimelineRow::collectives, "all-reduce", {label.what});
     return ranks_->all_reduce(start, x, label);
   });
@@ -156,25 +156,25 @@ void Collectives::all_reduce(View x, const Label& label) {
 }
 
 void Collectives::broadcast(View x, int root, const Label& label) {
-  Collecting done = run(sent_to_all(x.bytes()), {}, [=, this](const Point& start) {
+  PendingCollective done = run(sent_to_all(x.bytes()), {}, [=, this](const Point& start) {
     const Span span(timeline_, TimelineRow::collectives, "broadcast", {label.what});
     return ranks_->broadcast(start, x, root, label);
   });
   wait(done);
 }
 
-void Collectives::wait(Collecting& collecting) {
+void Collectives::wait(PendingCollective& pending) {
   const Span span(timeline_, TimelineRow::compute, "wait for", {"the ranks"}, kLeastWait);
   if (SimulatedTime* time = simulated_time(Device::current().compute)) {
     const double before = std::max(time->now(), time->computed());
-    collecting.given.wait();
-    if (const auto done = std::exchange(collecting.done, nullptr)) time->compute_after(done->simulated_time());
+    pending.given.wait();
+    if (const auto done = std::exchange(pending.done, nullptr)) time->compute_after(done->simulated_time());
     stalled_seconds_ += std::max(time->now(), time->computed()) - before;
     return;
   }
   const auto start = std::chrono::steady_clock::now();
-  collecting.given.wait();
-  if (const auto done = std::exchange(collecting.done, nullptr))
+  pending.given.wait();
+  if (const auto done = std::exchange(pending.done, nullptr))
     dispatch(Device::current().compute, [&](auto& s) { start_after(s, *done); });
   stalled_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

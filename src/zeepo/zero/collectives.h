@@ -2,11 +2,11 @@
 // same on every rank.
 //
 // Nothing is sent in a dry pass, whose clock goes forward where it has one, or by a rank alone. The tensors of a
-// collective must live until the compute thread has waited for its Collecting: so every pass allocates and frees at the
-// same places. A collective starts when the compute stream has reached the point of the call; after the wait, the
-// compute stream continues when the collective is done. With NCCL the wait blocks the host only until the collective is
-// queued, and an all-gather may overtake a reduction: a collective that needs the result of another is started after
-// the wait for that one.
+// collective must live until the compute thread has waited for its PendingCollective: so every pass allocates and frees
+// at the same places. A collective starts when the compute stream has reached the point of the call; after the wait,
+// the compute stream continues when the collective is done. With NCCL the wait blocks the host only until the
+// collective is queued, and an all-gather may overtake a reduction: a collective that needs the result of another is
+// started after the wait for that one.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 namespace zeepo {
 
 // A collective under way: `given` is done when the collective is queued, `done` is the point at which it has ended.
-struct Collecting {
+struct PendingCollective {
   Completion given;
   std::shared_ptr<Point> done;
 };
@@ -53,13 +53,14 @@ class Collectives {
   bool alone() const { return communicator_.alone(); }
 
   // All-gather and reduce-scatter start when `after` is done.
-  [[nodiscard]] Collecting all_gather(ConstView shard, View full, const Label& label,
-                                      std::vector<Completion> after = {}, const GatherWire& wire = {});
-  [[nodiscard]] Collecting reduce_scatter(ConstView full, View scratch, View shard, const Label& label,
-                                          const SumInto& how = {}, std::vector<Completion> after = {});
+  [[nodiscard]] PendingCollective all_gather(ConstView shard, View full, const Label& label,
+                                             std::vector<Completion> after = {}, const GatherWire& wire = {});
+  [[nodiscard]] PendingCollective reduce_scatter(ConstView full, View scratch, View shard, const Label& label,
+                                                 const SumInto& how = {}, std::vector<Completion> after = {});
   // A reduce-scatter in codes; `error` as reduce_by_messages() has it.
-  [[nodiscard]] Collecting reduce_coded(WireType type, ConstView full, View error, View shard, const Label& label,
-                                        const SumInto& how = {}, std::vector<Completion> after = {});
+  [[nodiscard]] PendingCollective reduce_coded(WireType type, ConstView full, View error, View shard,
+                                               const Label& label, const SumInto& how = {},
+                                               std::vector<Completion> after = {});
   // Memory that coded messages pass through, one collective at a time: before the first of them, and for the largest.
   void take_wire_room(const std::vector<std::pair<WireType, std::int64_t>>& gathered_shards,
                       const std::vector<std::pair<WireType, std::int64_t>>& reduced_shards, DType dtype);
@@ -70,7 +71,7 @@ class Collectives {
   void broadcast(View x, int root, const Label& label);
 
   // Waits for a collective and counts the time as stall.
-  void wait(Collecting& collecting);
+  void wait(PendingCollective& pending);
   // Called after the compute stream was synchronized: throws Error when a collective that the stream waited for failed.
   void check() const;
   double stalled_seconds() const { return stalled_seconds_; }
@@ -78,9 +79,9 @@ class Collectives {
 
  private:
   // `job` waits for `after`. In a dry pass it is not run.
-  Collecting run(const SentBytes& sent, const std::vector<Completion>& after,
-                 std::function<Point(const Point& start)> job);
-  Collecting simulated(const SentBytes& sent, const std::vector<Completion>& after);
+  PendingCollective run(const SentBytes& sent, const std::vector<Completion>& after,
+                        std::function<Point(const Point& start)> job);
+  PendingCollective simulated(const SentBytes& sent, const std::vector<Completion>& after);
   SentBytes sent_to_all(std::size_t bytes) const;
 
   Communicator& communicator_;

@@ -121,7 +121,7 @@ StateIo& Engine::settled_io() {
 }
 
 // What a unit's next use needs comes in the order of use: its step, its parameters.
-void Engine::hold(const PassPlanner::Wanted& wanted) {
+void Engine::step_and_fetch(const PassPlanner::Wanted& wanted) {
   for (const auto* units : {&wanted.now, &wanted.ahead})
     for (const std::size_t u : *units) {
       count_late(late_, collectives_, [&] { steps_.until(u); });
@@ -139,7 +139,7 @@ float Engine::begin_micro_step() {
   settled_ = false;
   reducer_.begin(micro_step_);
   try {
-    hold(weights_.begin_pass(pass_.kind));
+    step_and_fetch(weights_.begin_pass(pass_.kind));
   } catch (...) {
     abandon_pass();
     throw;
@@ -150,7 +150,7 @@ float Engine::begin_micro_step() {
 void Engine::before(const Visit& visit, Recorded recorded) {
   const bool forward = visit.direction == Visit::Direction::forward;
   snapshot_.advance();
-  hold(weights_.visit(visit));
+  step_and_fetch(weights_.visit(visit));
   pass_.visits.emplace_back(timeline_, TimelineRow::compute, forward ? "forward" : "backward",
                             About{units_.visits[visit.module].name});
   if (forward && recorded == Recorded::yes) visits_.open(visit.module);
@@ -164,7 +164,7 @@ void Engine::after(const Visit& visit) {
 
 void Engine::use(const std::vector<std::size_t>& units, Visit::Direction direction) {
   snapshot_.advance();
-  hold(weights_.visit({weights_.visit_of(units), direction}));
+  step_and_fetch(weights_.visit({weights_.visit_of(units), direction}));
 }
 
 void Engine::begin_backward(const Tensor& loss) {
@@ -216,7 +216,7 @@ void Engine::begin_inference() {
   pass_.kind = PassKind::inference;
   if (plan_.options.use == Use::infer) set_weights_stay(Device::current().compute, plan_.fetches_nothing());
   settled_ = false;
-  hold(weights_.begin_pass(pass_.kind));
+  step_and_fetch(weights_.begin_pass(pass_.kind));
 }
 
 void Engine::end_inference(Then then) {

@@ -141,7 +141,7 @@ class Engine {
   Stalls stalls() const;
 
  private:
-  void hold(const PassPlanner::Wanted& wanted);
+  void step_and_fetch(const PassPlanner::Wanted& wanted);
   void finish_reduction();
 
   UnitPlan units_;

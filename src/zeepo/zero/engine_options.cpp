@@ -1,8 +1,24 @@
 #include "zeepo/zero/engine_options.h"
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "zeepo/base/error.h"
 
 namespace zeepo {
+namespace {
+
+// "same, int8": the names of those that pass.
+template <class Test>
+std::string formats_that(const Test& pass) {
+  std::vector<std::string_view> names;
+  for (const WireFormat& format : kWireFormats)
+    if (pass(format)) names.push_back(format.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
 
 void check(const EngineOptions& options) {
   if (options.accumulation < 1) throw Error("engine: accumulation {}: must be at least 1", options.accumulation);
@@ -42,9 +58,12 @@ void check(const EngineOptions& options) {
                 options.host_share);
   if (options.wire.coded() && options.stage == 0)
     throw Error("engine: coded weights or gradients at stage 0, which keeps all of them exactly: use stage 1, 2 or 3");
-  if (options.wire.gather == WireType::int4) throw Error("engine: weights gathered in int4: must be int8, or same");
+  if (!format_of(options.wire.gather).for_weights)
+    throw Error("engine: weights gathered in {}: must be one of {}", name_of(options.wire.gather),
+                formats_that([](const WireFormat& format) { return format.for_weights; }));
   if (options.wire.feedback && (options.wire.reduce == WireType::same || options.dtype == DType::f16))
-    throw Error("engine: errors fed back need gradients in int8 or int4, and no loss scale that changes");
+    throw Error("engine: errors fed back need gradients in one of {}, and no loss scale that changes",
+                formats_that([](const WireFormat& format) { return format.code_bits > 0; }));
   if (options.wire.node_copy && options.stage != 3 && options.placement.params.on_device())
     throw Error("engine: a copy of the weights in each node at stage {}, which keeps all of them: use stage 3",
                 options.stage);

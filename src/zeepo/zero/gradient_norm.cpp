@@ -57,7 +57,7 @@ void GradientNorm::send_losses(std::int64_t end) {
   View all = own;
   if (!plan_.ranks.alone) {
     all = losses_.part(0, {sent.numbers() * plan_.ranks.size}).view();
-    Collecting gathered = collectives_.all_gather(own, all, {"losses", 0});
+    PendingCollective gathered = collectives_.all_gather(own, all, {"losses", 0});
     collectives_.wait(gathered);
   }
   launch([&](auto& s) { copy_to_host(s, all.data, host_losses() + sent.begin * plan_.ranks.size, all.bytes()); });
@@ -96,7 +96,7 @@ void GradientNorm::finish(float note, float clip) {
   }
   send_losses(plan_.options.accumulation);
   const Tensor own = nodes_.part(plan_.ranks.rank * layout_.rank_nodes, {layout_.rank_nodes});
-  Collecting gathered = collectives_.all_gather(own.view(), nodes_.view(), {"gradient norms", 0});
+  PendingCollective gathered = collectives_.all_gather(own.view(), nodes_.view(), {"gradient norms", 0});
   collectives_.wait(gathered);
   const View blocks = blocks_.part(0, {layout_.blocks}).view();
   launch([&](auto& s) {

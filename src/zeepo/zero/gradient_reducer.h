@@ -59,16 +59,16 @@ class GradientReducer {
 
  private:
   struct UnitGradients {
-    Tensor pending;             // of this micro-step, not yet reduced; or the sum itself
-    std::vector<bool> written;  // by parameter
-    bool closed = false;        // in this micro-step
-    Collecting gathering;       // of all ranks' sums, at stage 0
-    Tensor lost;                // by codes, and added to the next gradients: of all of the unit
+    Tensor pending;               // of this micro-step, not yet reduced; or the sum itself
+    std::vector<bool> written;    // by parameter
+    bool closed = false;          // in this micro-step
+    PendingCollective gathering;  // of all ranks' sums, at stage 0
+    Tensor lost;                  // by codes, and added to the next gradients: of all of the unit
   };
   // On its way, and the memory it works on.
   struct Reduction {
     std::size_t unit = 0;
-    Collecting done = {};
+    PendingCollective done = {};
     Tensor pending, scratch, sum;
     std::vector<Completion> sum_arriving = {};
   };

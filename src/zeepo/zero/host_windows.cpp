@@ -103,7 +103,7 @@ HostWindow HostWindows::open(std::size_t u, const Extent& range, Access access) 
         moment.values = staged(copy++, moment.values, access);
         moment.exponents = staged(copy++, moment.exponents, access);
       }
-      if (window.states.low) window.states.low = staged(kStateBuffer, window.states.low, access);
+      if (window.states.remainder) window.states.remainder = staged(kStateBuffer, window.states.remainder, access);
       // Both copies of the weights are alike: one window serves for both.
       window.states.param = {};
     }
@@ -172,7 +172,7 @@ void HostWindows::close(const HostWindow& window) {
     if (plan.place == Place::device) {
       const StateViews device =
           plan.layout.views(piece.state(), plan.extent.elements()).part(window.range.begin - plan.extent.begin, n);
-      if (device.low) to_device(window.states.low, device.low);
+      if (device.remainder) to_device(window.states.remainder, device.remainder);
       for (std::size_t m = 0; m < window.states.moments.size(); ++m) {
         to_device(window.states.moments[m].values, device.moments[m].values);
         if (device.moments[m].exponents) to_device(window.states.moments[m].exponents, device.moments[m].exponents);

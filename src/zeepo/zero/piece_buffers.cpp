@@ -135,7 +135,7 @@ void PieceBuffers::close(const PieceId& id, const OpenPiece& open) {
       const View to = unit.params.of(plan.extent).view();
       unit.params_written.push_back(
           lower_->upload(static_cast<const std::byte*>(open.param.data), to.data, to.bytes(), about));
-      if (open.slot) slots_->hold(*open.slot, unit.params_written.back());
+      if (open.slot) slots_->reserve_until(*open.slot, unit.params_written.back());
     }
   }
   if (!open.slot) return;

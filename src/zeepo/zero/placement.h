@@ -23,7 +23,7 @@ struct Shares {
 // "none", "host", "nvme=0.3", "host=0.5,nvme=0.3": as options give them.
 std::string text_of(const Shares& shares);
 
-// What of the parameters below the device is there without being fetched: always the same units, those that the shares
+// Which offloaded parameters are on the device without being fetched: always the same units, those that the shares
 // leave on the device; or, in as much memory, those that were used last. For passes in a cycle that is larger than this
 // memory the first always hits on its units and the second on none.
 enum class CachePolicy { fixed, lru };

@@ -87,13 +87,14 @@ void StateIo::load_unit(std::size_t u, const WeightSource& source, const MomentS
     }
     collect(u, chunk, source);
     const View values{values_.data(), DType::f32, {n}};
-    View low = window.states.low;
-    if (const auto low_dtype = low_of(dtype); low_dtype && !low) {  // a trained weight is rounded in the same way
-      rest_.resize(static_cast<std::size_t>(n) * size_of(*low_dtype));
-      low = {rest_.data(), *low_dtype, {n}};
+    View remainder = window.states.remainder;
+    if (const auto rest_dtype = remainder_dtype(dtype);
+        rest_dtype && !remainder) {  // a trained weight is rounded in the same way
+      rest_.resize(static_cast<std::size_t>(n) * size_of(*rest_dtype));
+      remainder = {rest_.data(), *rest_dtype, {n}};
     }
     dispatch(host_stream(), [&](auto& s) {
-      low ? write_master(s, values, {window.param, low}) : copy(s, values, window.param);
+      remainder ? write_master(s, values, {window.param, remainder}) : copy(s, values, window.param);
     });
     host_stream().synchronize();
     windows_.close(window);
@@ -147,15 +148,15 @@ void StateIo::encode_exact(std::size_t u, const WeightSource& source, std::byte*
 void StateIo::share_whole(std::size_t u) {
   const UnitStates& states = plan_.units[u];
   const auto gather = [&](ConstView own, View all, const GatherWire& wire = {}) {
-    Collecting done = collectives_.all_gather(own, all, names_.label("first weights", u), {}, wire);
+    PendingCollective done = collectives_.all_gather(own, all, names_.label("first weights", u), {}, wire);
     collectives_.wait(done);
   };
   if (states.params_whole)
     gather(store_.params(u).of(states.own).view(), store_.whole_params(u).view(), {.type = states.gathered_as});
-  if (!states.trained || states.stepped != states.whole || !states.pieces[0].layout.low()) return;
+  if (!states.trained || states.stepped != states.whole || !states.pieces[0].layout.remainder()) return;
   const PiecePlan& piece = states.pieces[0];
-  const View low = piece.layout.views(store_.piece({u, 0}).state(), piece.extent.elements()).low;
-  gather(part_of(low, states.own.begin, states.own.elements()), low);
+  const View remainder = piece.layout.views(store_.piece({u, 0}).state(), piece.extent.elements()).remainder;
+  gather(part_of(remainder, states.own.begin, states.own.elements()), remainder);
 }
 
 void StateIo::read(const std::string& name, std::int64_t begin, std::span<float> out) {
@@ -212,7 +213,8 @@ void StateIo::read_own(std::size_t u, const Extent& range, std::span<float> out)
   const HostWindow window = windows_.open(u, range, HostWindows::Access::read);
   const View values{out.data(), DType::f32, {range.elements()}};
   dispatch(host_stream(), [&](auto& s) {
-    window.states.low ? read_master(s, {window.param, window.states.low}, values) : copy(s, window.param, values);
+    window.states.remainder ? read_master(s, {window.param, window.states.remainder}, values)
+                            : copy(s, window.param, values);
   });
   host_stream().synchronize();
 }

@@ -32,14 +32,14 @@ View part_of(const View& flat, std::int64_t begin, std::int64_t count) {
 }
 
 StateViews StateViews::part(std::int64_t begin, std::int64_t count) const {
-  StateViews result{part_of(param, begin, count), part_of(low, begin, count), {}};
+  StateViews result{part_of(param, begin, count), part_of(remainder, begin, count), {}};
   for (const auto& [values, exponents] : moments)
     result.moments.emplace_back(part_of(values, begin, count),
                                 part_of(exponents, begin / kMomentBlock, moment_blocks(count)));
   return result;
 }
 
-std::optional<DType> low_of(DType dtype) {
+std::optional<DType> remainder_dtype(DType dtype) {
   if (dtype == DType::bf16) return DType::i16;
   if (dtype == DType::f16) return DType::f32;
   return std::nullopt;
@@ -47,8 +47,8 @@ std::optional<DType> low_of(DType dtype) {
 
 std::size_t StateLayout::bytes(std::int64_t elements) const {
   const auto count = static_cast<std::size_t>(moments);
-  const std::size_t each =
-      (holds_param ? size_of(dtype) : 0) + (low() ? size_of(*low()) : 0) + count * size_of(stored_as(moment_type));
+  const std::size_t each = (holds_param ? size_of(dtype) : 0) + (remainder() ? size_of(*remainder()) : 0) +
+                           count * size_of(stored_as(moment_type));
   const auto exponents = moment_type == MomentType::eight_bit ? static_cast<std::size_t>(moment_blocks(elements)) : 0;
   return (static_cast<std::size_t>(elements) * each + count * exponents + 1) / 2 * 2;
 }
@@ -62,7 +62,7 @@ StateViews StateLayout::views(std::byte* memory, std::int64_t elements) const {
   };
   StateViews result;
   for (int i = 0; i < moments; ++i) result.moments.push_back(next(stored_as(moment_type), elements));
-  if (low()) result.low = next(*low(), elements);
+  if (remainder()) result.remainder = next(*remainder(), elements);
   if (holds_param) result.param = next(dtype, elements);
   if (moment_type == MomentType::eight_bit)  // last: the arrays before them stay aligned
     for (auto& moment : result.moments) moment.exponents = next(DType::u8, moment_blocks(elements));

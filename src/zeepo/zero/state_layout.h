@@ -28,8 +28,8 @@ View part_of(const View& flat, std::int64_t begin, std::int64_t count);
 
 // The optimizer's state of consecutive weights: arrays one after another in one piece of memory.
 struct StateViews {
-  View param;  // empty where the weights are elsewhere
-  View low;    // what `param` lacks of the fp32 weight, see kernels/optimizer.h; empty in fp32
+  View param;      // empty where the weights are elsewhere
+  View remainder;  // what `param` lacks of the fp32 weight, see kernels/optimizer.h; empty in fp32
   std::vector<Moment> moments;
 
   // Of moments, `begin` must be a multiple of kMomentBlock.
@@ -37,7 +37,7 @@ struct StateViews {
 };
 
 // What keeps the rest of an fp32 weight beside a parameter of this dtype; nothing in fp32.
-std::optional<DType> low_of(DType dtype);
+std::optional<DType> remainder_dtype(DType dtype);
 
 struct StateLayout {
   DType dtype = DType::f32;  // of the parameters
@@ -45,7 +45,7 @@ struct StateLayout {
   int moments = 0;
   MomentType moment_type = MomentType::fp32;
 
-  std::optional<DType> low() const { return low_of(dtype); }
+  std::optional<DType> remainder() const { return remainder_dtype(dtype); }
   std::size_t bytes(std::int64_t elements) const;  // a multiple of 2
   // Of memory that starts at `memory`; null in a dry pass.
   StateViews views(std::byte* memory, std::int64_t elements) const;

@@ -104,7 +104,7 @@ class Planning {
     if (!stays && options.stored_as != CodedType::same && StoredForm::worth_it(unit))
       states.form = StoredForm(options.stored_as, options.dtype, unit, states.own.elements(), plan_.ranks.size);
     states.in_others_files = states.params_place == Place::nvme && !states.form.coded() && options.in_files &&
-                             options.in_files->dtype == options.dtype && options.in_files->hold(unit);
+                             options.in_files->dtype == options.dtype && options.in_files->contain(unit);
     states.params_whole =
         !states.params_offloaded() && !states.form.coded() && (stays || plan_.ranks.alone || !plan_.shards_params());
     if (!stays && !plan_.ranks.alone) {

@@ -58,7 +58,7 @@ Completion StateSlots::write(std::int64_t n, const Part& part) {
   return done;
 }
 
-void StateSlots::hold(std::int64_t n, Completion until) { slot(n).leaving.push_back(std::move(until)); }
+void StateSlots::reserve_until(std::int64_t n, Completion until) { slot(n).leaving.push_back(std::move(until)); }
 
 void StateSlots::drain() {
   for (auto& slot : slots_) {

@@ -42,7 +42,7 @@ class StateSlots {
   // Starts writing a part of the buffer back to its block.
   [[nodiscard]] Completion write(std::int64_t n, const Part& part);
   // Keeps the buffer from its next use until `until` is done: something else still reads it.
-  void hold(std::int64_t n, Completion until);
+  void reserve_until(std::int64_t n, Completion until);
   // Waits for all transfers: the buffers are free for any use.
   void drain();
 

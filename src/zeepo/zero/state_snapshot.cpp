@@ -168,7 +168,7 @@ StateViews StateSnapshot::copy_states(const SnapshotPart& part, Copies& copies) 
     array(from.moments[i].values, states.moments[i].values);
     array(from.moments[i].exponents, states.moments[i].exponents);
   }
-  array(from.low, states.low);
+  array(from.remainder, states.remainder);
   array(from.param, states.param);
   return states;
 }

@@ -24,11 +24,11 @@ void widen(const View& from, std::int64_t begin, std::span<float> to) {
 
 }  // namespace
 
-void load_weights(const View& param, const View& low, std::int64_t begin, std::span<float> to) {
-  if (!low) return widen(param, begin, to);
-  if (low.dtype == DType::f32) return widen(low, begin, to);
+void load_weights(const View& param, const View& remainder, std::int64_t begin, std::span<float> to) {
+  if (!remainder) return widen(param, begin, to);
+  if (remainder.dtype == DType::f32) return widen(remainder, begin, to);
   const bf16* high = param.as<bf16>() + begin;
-  const std::int16_t* rest = low.as<std::int16_t>() + begin;
+  const std::int16_t* rest = remainder.as<std::int16_t>() + begin;
   for (std::size_t i = 0; i < to.size(); ++i)
     to[i] = std::bit_cast<float>((std::uint32_t{high[i].bits} << 16) + static_cast<std::uint32_t>(rest[i]));
 }

@@ -23,7 +23,7 @@ void step_extent(Stream& stream, const StatePlan& plan, const PieceId& id, const
     const StateViews states = open.states.part(begin, count);
     const StepRule rule = step.rules.of(stepped.group, plan.options.optimizer);
     zeepo::step(stream, rule.optimizer,
-                {.weights = {part_of(open.param, begin, count), states.low},
+                {.weights = {part_of(open.param, begin, count), states.remainder},
                  .grad = part_of(open.grads, begin, count),
                  .states = states.moments,
                  .weight_decay = stepped.decays ? rule.optimizer.weight_decay : 0,

@@ -46,7 +46,7 @@ PassPlanner::Wanted WeightStream::visit(const Visit& visit) {
     for (const std::size_t u : *units) uncache(u);
   // What was fetched first is let go of first: a cache keeps what was used last.
   std::ranges::sort(wanted.gone, {}, [this](std::size_t u) { return units_[u].fetched_as; });
-  for (const std::size_t u : wanted.gone) let_go(u);
+  for (const std::size_t u : wanted.gone) release_or_cache(u);
   return wanted;
 }
 
@@ -63,7 +63,7 @@ std::vector<bool> WeightStream::wanted_first() {
 }
 
 void WeightStream::run_ahead(PassKind kind) {
-  release_all();  // what lives below the device is fetched in every pass
+  release_all();  // offloaded parameters are fetched in every pass
   for (const std::size_t u : planner_.begin(static_cast<int>(kind)).ahead) {
     uncache(u);
     fetch_early(u);
@@ -77,7 +77,7 @@ void WeightStream::release_all_but(const std::vector<std::size_t>& wanted) {
     stays[u] = true;
   }
   for (const auto& [number, u] : std::map(fetched_))
-    if (!stays[u]) let_go(u);
+    if (!stays[u]) release_or_cache(u);
 }
 
 void WeightStream::fetch(std::size_t u) {
@@ -221,7 +221,7 @@ void WeightStream::release(std::size_t u) {
   fetched_.erase(unit.fetched_as);
 }
 
-void WeightStream::let_go(std::size_t u) {
+void WeightStream::release_or_cache(std::size_t u) {
   count_work();
   if (plan_.cache_bytes == 0 || !plan_.units[u].params_offloaded()) return release(u);
   if (!units_[u].fetched() || units_[u].cached) return;

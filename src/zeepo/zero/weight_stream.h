@@ -80,10 +80,10 @@ class WeightStream {
 
  private:
   struct Gathered {
-    Tensor flat;           // all parameters of the unit; those kept where the unit is kept whole
-    Tensor coded;          // or all ranks' shards in their stored form, until they are expanded
-    Completion arriving;   // of this rank's shard of either, where offloaded
-    Collecting gathering;  // of either
+    Tensor flat;                  // all parameters of the unit; those kept where the unit is kept whole
+    Tensor coded;                 // or all ranks' shards in their stored form, until they are expanded
+    Completion arriving;          // of this rank's shard of either, where offloaded
+    PendingCollective gathering;  // of either
     bool here = false;
     Tensor node_copy;                                        // this rank's part of its node's copy, as messages
     bool copy_fresh = false;                                 // of the weights as they are
@@ -99,7 +99,7 @@ class WeightStream {
   void release_all_but(const std::vector<std::size_t>& wanted);
   void uncache(std::size_t unit);
   void release(std::size_t unit);
-  void let_go(std::size_t unit);
+  void release_or_cache(std::size_t unit);
 
   const UnitPlan& names_;
   const StatePlan& plan_;

@@ -13,7 +13,7 @@ bool continues(const FilePart& part, const FilePart& next) {
 
 }  // namespace
 
-bool WeightsInFiles::hold(const Unit& unit) const {
+bool WeightsInFiles::contain(const Unit& unit) const {
   return std::ranges::all_of(unit.parameters, [&](const UnitParameter& parameter) {
     return std::ranges::all_of(parameter.weights,
                                [&](const UnitWeight& weight) { return weights.contains(weight.slice.name); });

@@ -25,7 +25,7 @@ struct WeightsInFiles {
   std::string why_not_all;               // of the first weight that is not there: in words
 
   // Whether all weights of the unit lie in the files.
-  bool hold(const Unit& unit) const;
+  bool contain(const Unit& unit) const;
   // What of the files belongs to these elements of the unit, each part at its place from the first element on.
   std::vector<FilePart> parts_of(const Unit& unit, const Extent& elements, std::size_t element_bytes) const;
 };

@@ -12,7 +12,7 @@ using namespace dry;
 void step(DryStream& s, const Weights& weights, ConstView grad, double state_bytes) {
   if (s.plays() == Backend::cpu)
     return s.time()->work_on_host(static_cast<double>(grad.elements()) / s.time()->rates().host_steps);
-  const double changed = bytes_of(weights.param) + bytes_of(weights.low) + state_bytes;
+  const double changed = bytes_of(weights.param) + bytes_of(weights.remainder) + state_bytes;
   s.time()->compute(seconds_to_move(s, bytes_of(grad) + 2 * changed));
 }
 
