@@ -177,16 +177,48 @@ TEST_F(Checkpoints, AStepIsReplacedByItsNewer) {
   EXPECT_EQ(list_checkpoints(directory()).size(), 1u);
 }
 
+std::vector<std::int64_t> steps_in(const fs::path& directory) {
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : list_checkpoints(directory)) steps.push_back(entry.step);
+  return steps;
+}
+
 TEST_F(Checkpoints, TheNewestStay) {
-  for (const std::int64_t step : {10, 20, 100, 30}) saved(step);
+  using Steps = std::vector<std::int64_t>;
+  for (const std::int64_t step : {10, 20, 30, 40, 100}) saved(step);
   CheckpointDirectory checkpoints(operations_, directory());
-  checkpoints.keep(2);
-  const auto found = list_checkpoints(directory());
-  ASSERT_EQ(found.size(), 2u);
-  EXPECT_EQ(found[0].step, 30);
-  EXPECT_EQ(found[1].step, 100);
-  checkpoints.keep(0);
-  EXPECT_EQ(list_checkpoints(directory()).size(), 1u);
+  EXPECT_TRUE(checkpoints.keep({.newest = 100, .count = 3, .best = 10}).empty());
+  EXPECT_EQ(steps_in(directory()), (Steps{10, 30, 40, 100}));
+  checkpoints.keep({.newest = 100, .count = 2});
+  EXPECT_EQ(steps_in(directory()), (Steps{40, 100}));
+  checkpoints.keep({.newest = 100, .count = 0});
+  EXPECT_EQ(steps_in(directory()), (Steps{100}));
+}
+
+// As after a resume that passed over damaged ones, or in the directory of a run that came further.
+TEST_F(Checkpoints, ThoseOfLaterStepsGiveWayAndAreNotLost) {
+  using Steps = std::vector<std::int64_t>;
+  for (const std::int64_t step : {10, 20, 90, 100}) saved(step);
+  saved(30);
+  const auto keep = [&](std::int64_t newest) {
+    return CheckpointDirectory(operations_, directory()).keep({.newest = newest, .count = 1});
+  };
+  const auto aside = keep(30);
+  EXPECT_EQ(steps_in(directory()), (Steps{30}));
+  ASSERT_EQ(aside.size(), 2u);
+  for (const fs::path& path : aside) expect_whole(path);
+  saved(95);
+  EXPECT_TRUE(keep(95).empty());
+  EXPECT_EQ(steps_in(directory()), (Steps{95}));
+  EXPECT_FALSE(fs::exists(aside[0]));  // of step 90
+  expect_whole(aside[1]);
+}
+
+TEST_F(Checkpoints, DamagedOnesDoNotCount) {
+  for (const std::int64_t step : {10, 20, 30, 40}) saved(step);
+  CheckpointDirectory checkpoints(operations_, directory());
+  checkpoints.keep({.newest = 40, .count = 2, .damaged = {"step-00000030", "step-00000040"}});
+  EXPECT_EQ(steps_in(directory()), (std::vector<std::int64_t>{20, 40}));  // 40 has just been written anew
 }
 
 TEST_F(Checkpoints, OneRunAtATimeHasADirectory) {

@@ -85,6 +85,13 @@ class ResumeOnce : public Resume {
   std::string refused(const TrainOptions& options, int ranks = 1) {
     return error_text([&] { train(options, ranks); });
   }
+  // A byte of a tensor.
+  void damage(std::int64_t step) {
+    const fs::path file = checkpoint_path(checkpoints(), step) / "rank-00000.safetensors";
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    const char was = static_cast<char>(bytes.seekg(-5, std::ios::end).get());
+    bytes.seekp(-5, std::ios::end).put(static_cast<char>(was ^ 1));
+  }
   TrainOptions options_;
 };
 
@@ -114,17 +121,35 @@ TEST_F(ResumeOnce, OtherMicroBatchesAreARefusedChange) {
 
 TEST_F(ResumeOnce, ADamagedCheckpointIsPassedOver) {
   const RunRecord reference = train(options_, 1);
-  const fs::path newest = checkpoint_path(checkpoints(), 4) / "rank-00000.safetensors";
-  std::fstream(newest, std::ios::in | std::ios::out | std::ios::binary).seekp(-5, std::ios::end).put('\x55');
+  damage(4);
   options_.resume.wanted = true;
   const RunRecord record = train(options_, 1);
   EXPECT_EQ(record.hash, reference.hash);
   EXPECT_EQ(record.losses.size(), 2u);
   EXPECT_TRUE(names(printed_, "passed over", "rank-00000.safetensors"));
   // Named, it is refused.
-  std::fstream(newest, std::ios::in | std::ios::out | std::ios::binary).seekp(-5, std::ios::end).put('\x55');
+  damage(4);
   options_.resume.from = checkpoint_path(checkpoints(), 4);
   EXPECT_TRUE(names(refused(options_), "damaged", "rank-00000.safetensors"));
+}
+
+TEST_F(ResumeOnce, DamagedOnesOfLaterStepsDoNotCrowdOutWhatIsWritten) {
+  options_.checkpoint_every = 1;
+  const RunRecord reference = train(options_, 1);
+  damage(3);
+  damage(4);
+  options_.resume.wanted = true;
+  options_.checkpoint_keep = 1;
+  options_.steps = 3;
+  EXPECT_EQ(train(options_, 1).losses.size(), 1u);
+  EXPECT_TRUE(names(printed_, "set aside", "step-00000004"));
+  ASSERT_EQ(list_checkpoints(checkpoints()).size(), 1u);
+  EXPECT_EQ(list_checkpoints(checkpoints())[0].step, 3);
+  options_.steps = 4;
+  const RunRecord record = train(options_, 1);
+  EXPECT_EQ(record.losses.size(), 1u);
+  EXPECT_EQ(record.hash, reference.hash);
+  EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints()), {}), 1);  // what was set aside is gone
 }
 
 TEST_F(ResumeOnce, NoneWholeIsAnErrorAndNoneAtAllANewRun) {

@@ -170,12 +170,21 @@ void Checkpointing::look_after(bool wait) {
   report_.checkpoint(manifest_.step, checkpoint_path(options_.checkpoint_dir, manifest_.step), bytes, elapsed.count());
   try {
     if (directory_ && improved) directory_->name_best(manifest_.step);
-    const auto best = saved_best_ ? std::optional(saved_best_->step) : std::nullopt;
-    if (directory_) directory_->keep(options_.checkpoint_keep, best);
+    if (directory_) remove_old();
   } catch (const std::exception& error) {
     report_.fault(manifest_.step, "checkpoint",
                   fmt::format("an older checkpoint cannot be removed, or the best not named: {}", error.what()));
   }
+}
+
+void Checkpointing::remove_old() {
+  const auto best = saved_best_ ? std::optional(saved_best_->step) : std::nullopt;
+  const KeepRule rule{manifest_.step, options_.checkpoint_keep, best, damaged_};
+  for (const auto& path : directory_->keep(rule))
+    report_.fault(manifest_.step, "checkpoint",
+                  fmt::format("a checkpoint of a later step, which this run has not written, is set aside as {}; it "
+                              "is removed once the run has passed that step",
+                              path.string()));
 }
 
 }  // namespace zeepo

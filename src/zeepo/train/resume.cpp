@@ -67,7 +67,7 @@ class Loader {
     share(failure);
     const Manifest& manifest = checkpoint->manifest();
     report_.resumed(manifest.step, path, changes_);
-    return {manifest.step, manifest.samples, manifest.loss, manifest.depths, manifest.best};
+    return {manifest.step, manifest.samples, manifest.loss, manifest.depths, manifest.best, {}};
   }
 
  private:
@@ -169,11 +169,15 @@ std::optional<ResumePoint> resume_run(const RunSetup& setup, const std::map<std:
   Loader loader(setup, origin, engine, communicator, report);
   if (!options.resume.from.empty()) return loader.load(options.resume.from);
   const auto paths = candidates(options.checkpoint_dir, communicator);
+  std::set<std::filesystem::path> damaged;
   for (const auto& path : paths) try {
-      return loader.load(path);
+      ResumePoint point = loader.load(path);
+      point.damaged = std::move(damaged);
+      return point;
     } catch (const Refused&) {
       throw;
     } catch (const Error& error) {
+      damaged.insert(path.filename());
       report.fault(0, "checkpoint", fmt::format("a checkpoint is passed over: {}", error.what()));
     }
   if (!paths.empty())

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "zeepo/binding/model_engine.h"
@@ -18,6 +19,7 @@ struct ResumePoint {
   double loss = 0;
   Depths depths = {};  // of the tuner
   std::optional<Manifest::Evaluated> best = {};
+  std::set<std::filesystem::path> damaged = {};  // names of checkpoints that were passed over
 };
 
 // What differs between a checkpoint and the run that is to go on from it, a line each: what changes the result, and

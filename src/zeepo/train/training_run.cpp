@@ -45,7 +45,7 @@ bool TrainingRun::resume(const std::map<std::string, std::string>& origin) {
   const auto point = resume_run(plan_.setup, origin, engine_, session_.communicator(), report_);
   if (!point) return false;
   resumed_ = *point;
-  if (checkpoints_) checkpoints_->restore_best(point->best);
+  if (checkpoints_) checkpoints_->restore(point->best, point->damaged);
   batches_.resume(point->step, point->samples);
   session_.restart_peaks();
   report_.tiers(session_);
