@@ -25,6 +25,9 @@ namespace zeepo {
 // Where a run comes from: what is compared when it is resumed.
 std::map<std::string, std::string> origin_of(const TrainOptions& options, const TrainingData& data);
 
+// The node of each rank, as sums by nodes see them: all on one where nodes make no difference.
+std::vector<int> nodes_of(const RunSetup& setup);
+
 class Checkpointing {
  public:
   // Borrows everything. Throws Error when the directory cannot be used.
@@ -55,7 +58,8 @@ class Checkpointing {
   float sum_over_ranks(float number);
   bool any_failed(const std::string& failure);
 
-  const TrainOptions& options_;  // of the plan
+  const RunSetup& setup_;        // of the plan
+  const TrainOptions& options_;  // the same
   const TokenBatches& batches_;
   std::map<std::string, std::string> origin_;
   ModelEngine& engine_;

@@ -82,7 +82,7 @@ void Trainer::run() {
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
   const GpuPlace place = options_.backend == Backend::cuda ? find_gpu(communicator_) : GpuPlace{};
-  const RunSetup balanced = balance_ranks(setup_, place, communicator_);
+  const RunSetup balanced = balance_ranks(setup_, saved_speeds(setup_, communicator_), place, communicator_);
   const auto rooms = gather_rooms(communicator_, room_of(tier_options(options_), place, communicator_.local_size()));
   const RunSetup chosen = give_snapshots_room(choose_placement(balanced, rooms), rooms);
   check_agreement(communicator_, {{"the placement chosen", flags_of(chosen.arrangement())},
