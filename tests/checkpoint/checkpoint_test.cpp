@@ -12,6 +12,7 @@
 
 #include "tests/checkpoint/saved.h"
 #include "tests/support/errors.h"
+#include "zeepo/checkpoint/sealed_json.h"
 
 namespace zeepo {
 namespace {
@@ -42,6 +43,76 @@ std::vector<fs::path> files_below(const fs::path& path) {
 TEST_F(Checkpoints, ComeBackWhole) {
   expect_whole(saved(3));
   EXPECT_EQ(files_below(checkpoint_path(directory(), 3)).size(), 5u);  // two ranks, the manifest, two of the model
+}
+
+TEST(Manifests, EveryFieldComesBack) {
+  Manifest was;
+  was.step = 70;
+  was.samples = std::int64_t{1} << 50;
+  was.loss = 0.1 + 0.2;
+  was.eval_loss = 1.0 / 3;
+  was.best = {60, 1.0 / 7};
+  was.progress = {65, {0.125f, 11, -1, 3}};
+  was.depths = {(std::int64_t{1} << 33) + 1, 5, 1.0 / 9};
+  was.ranks = 4;
+  was.nodes = {0, 0, 1, 1};
+  was.balance = {{1, 0.35, 0.05, 1.0 / 3}, {9, 4, 1, 2}};
+  was.moments = 2;
+  was.dtype = "fp16";
+  was.options = {{"--lr", "0.1"}, {"--freeze", "*\"\\\n*"}};
+  was.origin = {{"config.json", "0123456789abcdef"}};
+  was.weights = {{"one", {3, 0, 2}}, {"two", {}}};
+  was.files = {{"rank-00000.safetensors", 123, "feed", {{"one[0:6]", "beef"}, {"one[0:6].moment1", "cafe"}}}};
+  was.model_files = {{"config.json", 7, "dead"}};
+  const Manifest is = parse_manifest(text_of(was), "manifest");
+  EXPECT_EQ(is.step, was.step);
+  EXPECT_EQ(is.samples, was.samples);
+  EXPECT_EQ(is.loss, was.loss);
+  EXPECT_EQ(is.eval_loss, was.eval_loss);
+  ASSERT_TRUE(is.best);
+  EXPECT_EQ(is.best->step, was.best->step);
+  EXPECT_EQ(is.best->loss, was.best->loss);
+  EXPECT_EQ(is.progress.steps_taken, was.progress.steps_taken);
+  const LossScale::State &scale = is.progress.loss_scale, &scale_was = was.progress.loss_scale;
+  EXPECT_EQ(scale.scale, scale_was.scale);
+  EXPECT_EQ(scale.good_steps, scale_was.good_steps);
+  EXPECT_EQ(scale.overflows_left, scale_was.overflows_left);
+  EXPECT_EQ(scale.in_a_row, scale_was.in_a_row);
+  EXPECT_EQ(is.depths.prefetch_bytes, was.depths.prefetch_bytes);
+  EXPECT_EQ(is.depths.pieces_under_way, was.depths.pieces_under_way);
+  EXPECT_EQ(is.depths.host_share, was.depths.host_share);
+  EXPECT_EQ(is.ranks, was.ranks);
+  EXPECT_EQ(is.nodes, was.nodes);
+  EXPECT_EQ(is.balance.speeds, was.balance.speeds);
+  EXPECT_EQ(is.balance.rows, was.balance.rows);
+  EXPECT_EQ(is.moments, was.moments);
+  EXPECT_EQ(is.dtype, was.dtype);
+  EXPECT_EQ(is.options, was.options);
+  EXPECT_EQ(is.origin, was.origin);
+  ASSERT_EQ(is.weights.size(), was.weights.size());
+  for (std::size_t i = 0; i < is.weights.size(); ++i) {
+    EXPECT_EQ(is.weights[i].name, was.weights[i].name);
+    EXPECT_EQ(is.weights[i].shape, was.weights[i].shape);
+  }
+  ASSERT_EQ(is.files.size(), 1u);
+  EXPECT_EQ(is.files[0].name, was.files[0].name);
+  EXPECT_EQ(is.files[0].bytes, was.files[0].bytes);
+  EXPECT_EQ(is.files[0].header, was.files[0].header);
+  EXPECT_EQ(is.files[0].tensors, was.files[0].tensors);
+  ASSERT_EQ(is.model_files.size(), 1u);
+  EXPECT_EQ(is.model_files[0].name, was.model_files[0].name);
+  EXPECT_EQ(is.model_files[0].bytes, was.model_files[0].bytes);
+  EXPECT_EQ(is.model_files[0].checksum, was.model_files[0].checksum);
+}
+
+// Checkpoints of earlier programs can be read.
+TEST(Manifests, LayoutAndSharesMayBeMissing) {
+  Manifest manifest;
+  manifest.step = 1;
+  nlohmann::ordered_json object = nlohmann::ordered_json::parse(text_of(manifest));
+  for (const char* field : {"checksum", "nodes", "balance"}) EXPECT_EQ(object.erase(field), 1u);
+  const Manifest read = parse_manifest(seal(object), "manifest");
+  EXPECT_TRUE(read.nodes.empty() && read.balance.speeds.empty() && read.balance.rows.empty());
 }
 
 TEST(Manifests, ALossThatIsNotANumberStaysOne) {

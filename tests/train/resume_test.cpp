@@ -32,6 +32,7 @@ class Resume : public DrawnRuns {
     options.schedule.type = one_of<ScheduleType>({ScheduleType::constant, ScheduleType::cosine});
     options.dtype = one_of<DType>({DType::f32, DType::bf16, DType::f16});
     options.clip = one_of<float>({0.0f, 1.0f});
+    options.dropout = one_of<float>({0.0f, 0.2f});
     options.optimizer.type = one_of<OptimizerType>({OptimizerType::adamw, OptimizerType::adam, OptimizerType::sgd});
     options.optimizer.moments = one_of<MomentType>({MomentType::fp32, MomentType::bf16, MomentType::eight_bit});
     if (options.optimizer.type == OptimizerType::sgd && options.optimizer.moments == MomentType::eight_bit)
@@ -69,6 +70,38 @@ TEST_F(Resume, EndsWithTheWeightsOfTheUndisturbedRun) {
       for (const auto& entry : found)
         if (entry.step > 3 - life) fs::remove_all(entry.path);
     }
+    fs::remove_all(checkpoints());
+  }
+}
+
+TEST_F(Resume, FromFilesOfThreeRanksToOneRankToHostMemoryOfFour) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    TrainOptions options = rule();
+    options.dtype = dtype;
+    options.schedule.type = ScheduleType::constant;
+    options.steps = 6;
+    options.grad_accum = kMicroBatches;
+    const RunRecord reference = train(options, 1);
+    options.checkpoint_dir = checkpoints();
+    options.nvme_paths = {files_.path()};
+    struct Life {
+      int ranks, stage;
+      Shares shares;
+    };
+    std::vector<double> losses;
+    std::string hash;
+    for (const Life& life : {Life{3, 3, {.nvme = 1}}, Life{1, 0, {}}, Life{4, 2, {.host = 1}}}) {
+      options.resume.wanted = !losses.empty();
+      options.steps = std::ssize(losses) + 2;
+      options.grad_accum = kMicroBatches / life.ranks;
+      options.stage = life.stage;
+      options.placement.params = options.placement.optimizer = life.shares;
+      const RunRecord record = train(options, life.ranks);
+      losses.insert(losses.end(), record.losses.begin(), record.losses.end());
+      hash = record.hash;
+    }
+    EXPECT_EQ(losses, reference.losses) << described(options, 4);
+    EXPECT_EQ(hash, reference.hash) << described(options, 4);
     fs::remove_all(checkpoints());
   }
 }
