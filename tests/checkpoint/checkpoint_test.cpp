@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <random>
+#include <set>
 
 #include "tests/checkpoint/saved.h"
 #include "tests/support/errors.h"
@@ -240,6 +242,98 @@ TEST_F(Checkpoints, AFaultOfAnyOperationLeavesTheOneBefore) {
   EXPECT_EQ(list_checkpoints(directory()).size(), 2u);
   for (const auto& entry : fs::directory_iterator(directory()))
     EXPECT_FALSE(entry.path().string().ends_with(".partial")) << entry.path();
+}
+
+TEST_F(Checkpoints, AFaultOfAnyOperationLeavesTheOneThatIsReplaced) {
+  using How = Failing::How;
+  saved(1);
+  saved(2);
+  for (const How how : {How::refused, How::full, How::short_write, How::stopped}) {
+    for (int at = 0;; ++at) {
+      Failing failing(at, how);
+      try {
+        save(failing, directory(), model_, 2);
+      } catch (const Error&) {
+      }
+      if (!failing.reached()) break;
+      ASSERT_LT(at, 100);
+      const CheckpointDirectory next(operations_, directory());  // as the next run: what was moved aside comes back
+      const auto found = list_checkpoints(directory());
+      ASSERT_EQ(found.size(), 2u) << "operation " << at;
+      for (const auto& entry : found) expect_whole(entry.path);
+      for (const auto& entry : fs::directory_iterator(directory()))
+        EXPECT_FALSE(entry.path().string().ends_with(".partial")) << entry.path();
+    }
+  }
+}
+
+// Knows what a loss of power would take: bytes of files and names in directories that are not on the disk.
+class Watching final : public FileOperations {
+ public:
+  int make_directory(const char* path) override {
+    change_in(fs::path(path).parent_path());
+    change_in(path);
+    return FileOperations::make_directory(path);
+  }
+  int create(const char* path) override {
+    const int file = FileOperations::create(path);
+    paths_[file] = path;
+    change_in(fs::path(path).parent_path());
+    changed_.insert(path);
+    return file;
+  }
+  int allocate(int file, std::int64_t bytes) override {
+    changed_.insert(paths_.at(file));
+    return FileOperations::allocate(file, bytes);
+  }
+  ssize_t write(int file, std::span<const std::byte> bytes, std::int64_t offset) override {
+    changed_.insert(paths_.at(file));
+    return FileOperations::write(file, bytes, offset);
+  }
+  int sync(int file) override {
+    changed_.erase(paths_.at(file));
+    ++syncs_;
+    return FileOperations::sync(file);
+  }
+  int sync_directory(const char* path) override {
+    changed_.erase(path);
+    ++syncs_;
+    return FileOperations::sync_directory(path);
+  }
+  int rename(const char* from, const char* to) override {
+    const fs::path moved = from;
+    for (const fs::path& path : changed_)
+      EXPECT_NE(std::mismatch(moved.begin(), moved.end(), path.begin(), path.end()).first, moved.end())
+          << path << " is not on the disk when " << moved << " is renamed";
+    change_in(fs::path(to).parent_path());
+    return FileOperations::rename(from, to);
+  }
+
+  // What is there, and would be lost.
+  std::set<fs::path> changed() const {
+    std::set<fs::path> there = changed_;
+    std::erase_if(there, [](const fs::path& path) { return !fs::exists(path); });
+    return there;
+  }
+  int syncs() const { return syncs_; }
+
+ private:
+  void change_in(const fs::path& directory) { changed_.insert(directory); }
+
+  std::map<int, fs::path> paths_;
+  std::set<fs::path> changed_;  // and not on the disk
+  int syncs_ = 0;
+};
+
+TEST_F(Checkpoints, AreOnTheDiskBeforeTheyAppear) {
+  for (int round = 0; round < 2; ++round) {  // the second replaces the first
+    Watching watching;
+    save(watching, directory(), model_, 3);
+    EXPECT_EQ(watching.changed(), std::set<fs::path>());
+    CheckpointDirectory(watching, directory()).name_best(3);
+    EXPECT_EQ(watching.changed(), std::set<fs::path>());
+    EXPECT_GE(watching.syncs(), 11);  // two ranks' files and lists, two of the model, the manifest, four directories
+  }
 }
 
 TEST_F(Checkpoints, AStepIsReplacedByItsNewer) {

@@ -155,7 +155,8 @@ void CheckpointDirectory::publish(Manifest manifest, const fs::path& model) {
   if (replaces && operations_.rename(whole.c_str(), replaced.c_str()) < 0) fail(whole, "cannot be moved aside");
   if (operations_.rename(partial.c_str(), whole.c_str()) < 0) {
     const int cause = errno;
-    if (replaces) fs::rename(replaced, whole);
+    if (replaces && operations_.rename(replaced.c_str(), whole.c_str()) < 0)
+      fail(replaced, "cannot be moved back, which the next run does");
     errno = cause;
     fail(whole, "cannot be moved into place");
   }
