@@ -201,6 +201,24 @@ TEST_F(CheckpointsOfARun, ASignalSavesTheStep) {
   }
 }
 
+TEST_F(CheckpointsOfARun, ASignalLeavesNoMoreThanTheGrace) {
+  ASSERT_EQ(run({"--steps", "1"}).code, 0);
+  fs::remove(at("log"));
+  // A step copies a few hundred KiB over this link.
+  RunningProgram program(ZEEPO_PROGRAM,
+                         train({"--steps", "1000", "--resume", "--stop-grace", "1", "--offload-optimizer", "host",
+                                "--offload-param", "host", "--no-tune", "--simulate-link", "host-device=2KiB/s"}));
+  ASSERT_TRUE(becomes_true([&] { return whole_file(at("log")).find("\"resume\"") != std::string::npos; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // until there are steps
+  program.send(SIGTERM);
+  const Finished finished = program.wait();
+  EXPECT_EQ(finished.code, -SIGTERM) << finished.err;
+  EXPECT_TRUE(names(finished.err, "--stop-grace"));
+  EXPECT_TRUE(events("stop").empty());
+  EXPECT_TRUE(partial_files_in(at("saved")).empty());
+  EXPECT_EQ(inspect(step(1)).code, 0);
+}
+
 TEST_F(CheckpointsOfARun, AFileThatMayNotGrowLeavesTheOneBefore) {
   ASSERT_EQ(run({"--steps", "2"}).code, 0);
   const auto bytes = static_cast<long>(fs::file_size(fs::path(step(2)) / "rank-00000.safetensors"));

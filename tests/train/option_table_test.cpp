@@ -90,6 +90,7 @@ const OptionTexts& other_values() {
                                   {"--checkpoint-every", "3"},
                                   {"--checkpoint-keep", "4"},
                                   {"--checkpoint-memory", "3MiB"},
+                                  {"--stop-grace", "20"},
                                   {"--resume", "checkpoints/step-00000003"},
                                   {"--allow-changes", "true"},
                                   {"--elastic", "true"},

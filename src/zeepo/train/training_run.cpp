@@ -63,6 +63,7 @@ void TrainingRun::train() {
   last.step = resumed_.step;
   last.result.loss = static_cast<float>(resumed_.loss);
   MovedBytes moved, late;  // of the last step, and before what is left of its update
+  const StopRequest::Grace grace(options_.stop_grace_seconds);
   std::optional<StopRequest::Watch> watch(StopRequest::Watcher::work);
   report_.begin_steps(options_.steps);
   for (std::int64_t number = resumed_.step + 1; number <= options_.steps; ++number) {
