@@ -66,6 +66,33 @@ TEST_F(StopRequestTest, WhatIsInUseByOthersStays) {
   EXPECT_TRUE(fs::exists(path("dropped"))) << "its partial file is gone from the table";
 }
 
+TEST_F(StopRequestTest, AWatcherHasOnlyTheGrace) {
+  EXPECT_EXIT(
+      {
+        const StopRequest::Signals signals;
+        const StopRequest::Watch watch(Watcher::work);
+        const OutputFile file(path("file"));
+        const StopRequest::Grace grace(1);
+        std::raise(SIGINT);
+        sleep_ms(30'000);
+      },
+      testing::KilledBySignal(SIGINT), "--stop-grace");
+  EXPECT_TRUE(fs::is_empty(directory_.path()));
+  EXPECT_EXIT(
+      {
+        const StopRequest::Signals signals;
+        const StopRequest::Watch watch(Watcher::work);
+        {
+          const StopRequest::Grace grace(1);
+          const StopRequest::Grace none(0);
+          std::raise(SIGINT);
+        }
+        sleep_ms(1200);  // it was done in time
+        std::_Exit(3);
+      },
+      testing::ExitedWithCode(3), "");
+}
+
 TEST_F(StopRequestTest, AWatcherIsToldAndASecondSignalEndsTheProcess) {
   EXPECT_EXIT(
       {

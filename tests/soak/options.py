@@ -22,7 +22,7 @@ EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "
              "--dashboard", "--eval-data", "--eval-every", "--eval-samples", "--on-nan", "--node-copy"]
 # What is for a GPU, or is drawn by another test.
 LEFT_OUT = ["--help", "--no-communication", "--device", "--matmul-dtype", "--resume", "--allow-changes", "--elastic",
-            "--hosts", "--ranks-per-host"]
+            "--hosts", "--ranks-per-host", "--stop-grace"]
 
 
 def unknown_options(help_text):

@@ -92,6 +92,7 @@ const OptionTexts& other_values() {
                                   {"--checkpoint-every", "3"},
                                   {"--checkpoint-keep", "4"},
                                   {"--checkpoint-memory", "3MiB"},
+                                  {"--stop-grace", "20"},
                                   {"--resume", "checkpoints/step-00000003"},
                                   {"--allow-changes", "true"},
                                   {"--elastic", "true"},
@@ -417,6 +418,23 @@ TEST(OptionTable, OptionsOfExecutionChangeNoBit) {
     EXPECT_EQ(run.hash, plain.hash) << option.name;
   }
   EXPECT_NE(record({{"--lr", "0.1"}}).hash, plain.hash);
+}
+
+// What would change bits with the hosts.
+TEST(OptionTable, ElasticRunsRefuseSumsThatDependOnTheRanks) {
+  const OptionTexts elastic{{"--elastic", "true"}, {"--checkpoint-dir", "saved"}, {"--stage", "1"}};
+  check(with(elastic, tiny_run()));
+  const std::vector<std::pair<OptionTexts, std::string>> refused{
+      {{{"--reduce-dtype", "int8"}}, "not with --reduce-dtype int8"},
+      {{{"--reduce-dtype", "int4"}, {"--reduce-feedback", "true"}}, "not with --reduce-dtype int4"},
+      {{{"--gather-dtype", "int8"}}, "not with --gather-dtype int8"},
+      {{{"--balance", "auto"}}, "not with --balance"},
+      {{{"--reduce", "last"}}, "with --reduce each"},
+      {{{"--sum-order", "local"}}, "with --sum-order global"}};
+  for (const auto& [texts, way_out] : refused) {
+    const TrainOptions options = with(texts, with(elastic, tiny_run()));
+    EXPECT_TRUE(names(error_text([&] { check(options); }), "--elastic", way_out));
+  }
 }
 
 // {"a": {"b": value}} for "a.b", beside what its object cannot do without.

@@ -47,5 +47,32 @@ TEST_F(PageFaultRuns, AreToldAndChangeNoBit) {
   }
 }
 
+TEST_F(PageFaultRuns, WhatEndsTheRunIsInItsLog) {
+  TrainOptions options;
+  options.model = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+  options.data = options.model / "tokens.bin";
+  options.seq_len = 8;
+  options.threads = 1;
+  options.steps = 4;
+  options.placement.optimizer.nvme = 1;
+  options.nvme_paths = {files_.path()};
+  FaultAt counter(IoFault::none, 0);
+  options.io.faults = &counter;
+  train(options);
+  for (const int ranks : {1, 2}) {
+    options.stage = ranks == 1 ? 0 : 1;
+    FaultAt fault(IoFault::error, counter.calls() / 2);
+    options.io.faults = &fault;
+    const std::string message = error_text([&] { train(options, ranks); });
+    EXPECT_TRUE(names(message, "Input/output error"));
+    const auto faults = events("fault");
+    ASSERT_EQ(faults.size(), 1u) << ranks;
+    EXPECT_EQ(faults[0].at("what"), "end");
+    EXPECT_EQ(faults[0].at("step"), events("step").size());
+    EXPECT_TRUE(names(faults[0].at("message").get<std::string>(), "Input/output error"));
+    EXPECT_TRUE(events("summary").empty());
+  }
+}
+
 }  // namespace
 }  // namespace zeepo

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <mutex>
 
 #include "zeepo/base/partial_files.h"
@@ -23,10 +25,11 @@ constexpr std::int64_t kSameRequestMs = 500;
 std::atomic<int> noted{0};
 std::atomic<std::int64_t> noted_at_ms{0};
 std::array<std::atomic<int>, 2> watchers{};
+std::atomic<unsigned> grace_seconds{0};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
 
 std::mutex taking;
-int takers = 0;
+int takers = 0, grace_holders = 0;
 
 std::atomic<int>& watchers_of(StopRequest::Watcher who) { return watchers[static_cast<std::size_t>(who)]; }
 
@@ -44,7 +47,15 @@ void handle(int signal) {
   if (first) noted_at_ms = now;
   const bool watched = watchers[0] > 0 || watchers[1] > 0;
   if (!watched || (!first && now - noted_at_ms > kSameRequestMs)) StopRequest::end_process(signal);
+  if (first && grace_seconds > 0) ::alarm(grace_seconds);
   errno = kept;
+}
+
+void end_of_grace(int) {
+  static constexpr char kText[] = "zeepo: the time of --stop-grace is over: the process ends as it is\n";
+  const ssize_t said = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+  static_cast<void>(said);  // it ends in any case
+  StopRequest::end_process(noted);
 }
 
 bool has_handler(int signal, void (*handler)(int)) {
@@ -79,6 +90,23 @@ StopRequest::Signals::~Signals() {
 
 StopRequest::Watch::Watch(Watcher who) : who_(who) { ++watchers_of(who); }
 StopRequest::Watch::~Watch() { --watchers_of(who_); }
+
+StopRequest::Grace::Grace(std::int64_t seconds) : limited_(seconds > 0) {
+  if (!limited_) return;
+  const std::lock_guard lock(taking);
+  set_handler(SIGALRM, end_of_grace);
+  ++grace_holders;
+  grace_seconds = static_cast<unsigned>(std::min<std::int64_t>(seconds, std::numeric_limits<int>::max()));
+}
+
+StopRequest::Grace::~Grace() {
+  if (!limited_) return;
+  const std::lock_guard lock(taking);
+  if (--grace_holders > 0) return;
+  grace_seconds = 0;
+  ::alarm(0);
+  set_handler(SIGALRM, SIG_DFL);
+}
 
 int StopRequest::signal() noexcept { return noted; }
 bool StopRequest::watched_by(Watcher who) noexcept { return watchers_of(who) > 0; }

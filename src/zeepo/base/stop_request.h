@@ -7,6 +7,7 @@
 // that comes within half a second counts as the same, since some launchers send two.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,19 @@ class StopRequest {
 
    private:
     const Watcher who_;
+  };
+
+  // As long as one lives, a first signal that is only noted leaves the process this many seconds: then it ends as by a
+  // second one. 0: no limit. Takes SIGALRM.
+  class Grace {
+   public:
+    explicit Grace(std::int64_t seconds);
+    ~Grace();
+    Grace(const Grace&) = delete;
+    Grace& operator=(const Grace&) = delete;
+
+   private:
+    const bool limited_;
   };
 
   // The first signal that has come, 0: none. Any thread may ask.

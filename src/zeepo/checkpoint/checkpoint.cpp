@@ -61,10 +61,13 @@ std::optional<TensorKey> parse_key(std::string_view text) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(const std::filesystem::path& directory) : path_(directory) {
+Manifest read_manifest(const std::filesystem::path& directory) {
   const std::filesystem::path manifest = directory / kManifestName;
   if (!file_exists(manifest)) throw Error("{}: not a checkpoint: it has no {}", directory.string(), kManifestName);
-  manifest_ = parse_manifest(read_text(manifest, kMaxManifestBytes), manifest.string());
+  return parse_manifest(read_text(manifest, kMaxManifestBytes), manifest.string());
+}
+
+Checkpoint::Checkpoint(const std::filesystem::path& directory) : path_(directory), manifest_(read_manifest(directory)) {
   for (const auto& listed : manifest_.files) open_file(listed);
   check_ranges();
 }

@@ -19,6 +19,9 @@
 
 namespace zeepo {
 
+// Of the checkpoint in this directory. Throws Error where there is none, or it is damaged.
+Manifest read_manifest(const std::filesystem::path& directory);
+
 class Checkpoint {
  public:
   explicit Checkpoint(const std::filesystem::path& directory);

@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-", kPartial = ".partial", kReplaced = ".replaced.partial";
+constexpr std::string_view kSuperseded = ".superseded";
 constexpr std::string_view kBest = "best";
 constexpr std::int64_t kMaxListBytes = std::int64_t{1} << 30, kMaxModelFileBytes = std::int64_t{1} << 28;
 
@@ -35,6 +36,22 @@ std::int64_t step_in(std::string_view name) {
   std::int64_t step = -1;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   return error == std::errc{} && end == name.data() + name.size() ? step : -1;
+}
+
+// Those whose names end in `suffix` behind the step, by step.
+std::vector<CheckpointEntry> entries_of(const fs::path& directory, std::string_view suffix) {
+  std::vector<CheckpointEntry> found;
+  if (!file_exists(directory)) return found;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (!name.ends_with(suffix)) continue;
+    name.resize(name.size() - suffix.size());
+    if (const std::int64_t step = step_in(name); step > 0) found.push_back({step, it->path()});
+  }
+  if (error) throw Error("{}: cannot be read: {}", directory.string(), error.message());
+  std::ranges::sort(found, {}, &CheckpointEntry::step);
+  return found;
 }
 
 [[noreturn]] void fail(const fs::path& path, const char* what) {
@@ -55,17 +72,7 @@ std::optional<std::int64_t> best_checkpoint(const fs::path& directory) {
   return step;
 }
 
-std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) {
-  std::vector<CheckpointEntry> found;
-  if (!file_exists(directory)) return found;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
-    if (const std::int64_t step = step_in(it->path().filename().string()); step > 0)
-      found.push_back({step, it->path()});
-  if (error) throw Error("{}: cannot be read: {}", directory.string(), error.message());
-  std::ranges::sort(found, {}, &CheckpointEntry::step);
-  return found;
-}
+std::vector<CheckpointEntry> list_checkpoints(const fs::path& directory) { return entries_of(directory, ""); }
 
 CheckpointDirectory::CheckpointDirectory(FileOperations& operations, fs::path directory)
     : operations_(operations), directory_(std::move(directory)) {
@@ -148,7 +155,8 @@ void CheckpointDirectory::publish(Manifest manifest, const fs::path& model) {
   if (replaces && operations_.rename(whole.c_str(), replaced.c_str()) < 0) fail(whole, "cannot be moved aside");
   if (operations_.rename(partial.c_str(), whole.c_str()) < 0) {
     const int cause = errno;
-    if (replaces) fs::rename(replaced, whole);
+    if (replaces && operations_.rename(replaced.c_str(), whole.c_str()) < 0)
+      fail(replaced, "cannot be moved back, which the next run does");
     errno = cause;
     fail(whole, "cannot be moved into place");
   }
@@ -163,17 +171,35 @@ void CheckpointDirectory::abandon(std::int64_t step) noexcept {
   partial_.release();
 }
 
-void CheckpointDirectory::keep(std::int64_t count, std::optional<std::int64_t> best) {
-  const auto found = list_checkpoints(directory_);
-  const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(count, 1));
-  for (std::size_t i = 0; i + kept < found.size(); ++i) {
-    if (found[i].step == best) continue;
-    // Under another name first: what is half removed must not look whole.
-    const fs::path leaving = partial_path(directory_, found[i].step);
-    fs::remove_all(leaving);
-    fs::rename(found[i].path, leaving);
-    fs::remove_all(leaving);
+// Under another name first: what is half removed must not look whole.
+void CheckpointDirectory::remove(const fs::path& path, std::int64_t step) {
+  const fs::path leaving = partial_path(directory_, step);
+  fs::remove_all(leaving);
+  fs::rename(path, leaving);
+  fs::remove_all(leaving);
+}
+
+std::vector<fs::path> CheckpointDirectory::keep(const KeepRule& rule) {
+  std::vector<fs::path> aside;
+  std::vector<CheckpointEntry> counted;
+  for (const CheckpointEntry& entry : list_checkpoints(directory_)) {
+    if (entry.step > rule.newest) {
+      const fs::path place = entry.path.string() + std::string(kSuperseded);
+      if (fs::exists(place)) remove(place, entry.step);
+      fs::rename(entry.path, place);
+      aside.push_back(place);
+    } else if (entry.step < rule.newest && rule.damaged.contains(entry.path.filename())) {
+      remove(entry.path, entry.step);
+    } else {
+      counted.push_back(entry);
+    }
   }
+  const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(rule.count, 1));
+  for (std::size_t i = 0; i + kept < counted.size(); ++i)
+    if (counted[i].step != rule.best) remove(counted[i].path, counted[i].step);
+  for (const auto& [step, path] : entries_of(directory_, kSuperseded))
+    if (step <= rule.newest) remove(path, step);
+  return aside;
 }
 
 void CheckpointDirectory::name_best(std::int64_t step) {

@@ -2,12 +2,15 @@
 //
 // A checkpoint is written in step-N.partial and appears by one rename, when every byte of it is on the disk. What a run
 // that was killed has left half-done is removed by the next run. One run at a time writes into a directory. Where a run
-// is evaluated, "best" is a link to the checkpoint with the lowest loss.
+// is evaluated, "best" is a link to the checkpoint with the lowest loss. step-N.superseded is one of another history:
+// it was there when a run that had not come so far published its own. Nobody resumes from it, and it stays until the
+// run has passed its step.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +32,14 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& directory, st
 std::optional<std::int64_t> best_checkpoint(const std::filesystem::path& directory);
 std::filesystem::path partial_path(const std::filesystem::path& directory, std::int64_t step);
 
+// What stays, now that the checkpoint of step `newest` is published.
+struct KeepRule {
+  std::int64_t newest;
+  std::int64_t count;                            // the newest ones up to that step, it among them
+  std::optional<std::int64_t> best = {};         // stays in any case
+  std::set<std::filesystem::path> damaged = {};  // names of directories: these count for nothing
+};
+
 // For the one rank that keeps the directory in order.
 class CheckpointDirectory {
  public:
@@ -45,13 +56,15 @@ class CheckpointDirectory {
   // have left become part of the manifest. Without a model's directory there are no such files.
   void publish(Manifest manifest, const std::filesystem::path& model);
   void abandon(std::int64_t step) noexcept;
-  // Removes the oldest beyond `count`, never the newest and never the one of step `best`.
-  void keep(std::int64_t count, std::optional<std::int64_t> best = std::nullopt);
+  // Removes the oldest beyond the rule's count, never what has just been published. Those of later steps are of another
+  // history, or damaged: they are set aside, and their new places returned.
+  std::vector<std::filesystem::path> keep(const KeepRule& rule);
   // The checkpoint of this step is found as "best" from now on.
   void name_best(std::int64_t step);
 
  private:
   void remove_leftovers();
+  void remove(const std::filesystem::path& path, std::int64_t step);
 
   FileOperations& operations_;
   std::filesystem::path directory_;

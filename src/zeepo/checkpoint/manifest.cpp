@@ -45,17 +45,17 @@ class Fields {
     if (!value.is_string()) fault(key, value);
     return value.get<std::string>();
   }
-  std::int64_t number(const char* key, std::int64_t least = 0) const {
-    const auto& value = at(key);
-    if (!value.is_number_integer() || value.is_number_unsigned() != (value >= 0) || value < least ||
-        value > std::int64_t{1} << 60)
-      fault(key, value);
-    return value.get<std::int64_t>();
+  std::int64_t number(const char* key, std::int64_t least = 0) const { return number_in(key, at(key), least); }
+  double real(const char* key) const { return real_in(key, at(key)); }
+  std::vector<std::int64_t> numbers(const char* key) const {
+    std::vector<std::int64_t> result;
+    for (const auto& value : array(key)) result.push_back(number_in(key, value, 0));
+    return result;
   }
-  double real(const char* key) const {
-    const auto& value = at(key);
-    if (!value.is_number()) fault(key, value);
-    return value.get<double>();
+  std::vector<double> reals(const char* key) const {
+    std::vector<double> result;
+    for (const auto& value : array(key)) result.push_back(real_in(key, value));
+    return result;
   }
   std::map<std::string, std::string> texts(const char* key) const {
     std::map<std::string, std::string> result;
@@ -69,6 +69,16 @@ class Fields {
   }
 
  private:
+  std::int64_t number_in(const char* key, const nlohmann::json& value, std::int64_t least) const {
+    if (!value.is_number_integer() || value.is_number_unsigned() != (value >= 0) || value < least ||
+        value > std::int64_t{1} << 60)
+      fault(key, value);
+    return value.get<std::int64_t>();
+  }
+  double real_in(const char* key, const nlohmann::json& value) const {
+    if (!value.is_number()) fault(key, value);
+    return value.get<double>();
+  }
   [[noreturn]] void fault(const char* key, const nlohmann::json& value) const {
     throw Error("{}: \"{}\" is {}: not what a checkpoint has there", what_, key, shown_json(value));
   }
@@ -95,6 +105,15 @@ Manifest::StateFile file_of(const nlohmann::json& object, const std::string& wha
     file.tensors.emplace_back(pair[0].get<std::string>(), pair[1].get<std::string>());
   }
   return file;
+}
+
+// Checkpoints of earlier programs have none of it.
+void read_layout(const Fields& fields, const std::string& what, Manifest& manifest) {
+  if (fields.has("nodes"))
+    for (const std::int64_t node : fields.numbers("nodes")) manifest.nodes.push_back(static_cast<int>(node));
+  if (!fields.has("balance")) return;
+  const Fields balance(fields.at("balance"), what);
+  manifest.balance = {balance.reals("speeds"), balance.numbers("rows")};
 }
 
 }  // namespace
@@ -124,6 +143,8 @@ std::string text_of(const Manifest& manifest) {
          {"pieces_under_way", manifest.depths.pieces_under_way},
          {"host_share", manifest.depths.host_share}}},
        {"ranks", manifest.ranks},
+       {"nodes", manifest.nodes},
+       {"balance", {{"speeds", manifest.balance.speeds}, {"rows", manifest.balance.rows}}},
        {"moments", manifest.moments},
        {"dtype", manifest.dtype},
        {"options", manifest.options},
@@ -156,6 +177,7 @@ Manifest parse_manifest(std::string_view text, const std::string& what) {
   manifest.depths = {tuner.number("prefetch_bytes"), static_cast<int>(tuner.number("pieces_under_way")),
                      tuner.real("host_share")};
   manifest.ranks = static_cast<int>(fields.number("ranks", 1));
+  read_layout(fields, what, manifest);
   manifest.moments = static_cast<std::size_t>(fields.number("moments"));
   manifest.dtype = fields.text("dtype");
   manifest.options = fields.texts("options");

@@ -44,8 +44,13 @@ struct Manifest {
   std::optional<double> eval_loss;  // of the step, where it was evaluated
   std::optional<Evaluated> best;    // the lowest so far of the run
   EngineProgress progress = {};
-  Depths depths = {};                          // of the tuner
-  int ranks = 1;                               // that wrote it
+  Depths depths = {};      // of the tuner
+  int ranks = 1;           // that wrote it
+  std::vector<int> nodes;  // of each rank, for sums that depend on it; empty: not known
+  struct Balance {
+    std::vector<double> speeds;
+    std::vector<std::int64_t> rows;
+  } balance;                                   // of each rank, with --balance; empty: shares were alike
   std::size_t moments = 0;                     // of each trained weight
   std::string dtype;                           // of the run
   std::map<std::string, std::string> options;  // names and texts, as the run was asked

@@ -77,7 +77,8 @@ std::vector<double> relative_speeds(std::span<const double> rates) {
   return speeds;
 }
 
-RunSetup balance_ranks(const RunSetup& setup, const GpuPlace& place, Communicator& communicator) {
+RunSetup balance_ranks(const RunSetup& setup, const std::vector<double>& known, const GpuPlace& place,
+                       Communicator& communicator) {
   const auto& balance = setup.options.balance;
   if (!balance.wanted) return setup;
   if (!balance.speeds.empty() && balance.speeds.size() != static_cast<std::size_t>(setup.ranks.ranks))
@@ -86,7 +87,7 @@ RunSetup balance_ranks(const RunSetup& setup, const GpuPlace& place, Communicato
   if (setup.ranks.ranks == 1) return setup;
   RunSetup shared = setup;
   std::vector<double>& speeds = shared.balanced.speeds;
-  speeds = balance.speeds;
+  speeds = balance.speeds.empty() ? known : balance.speeds;
   if (speeds.empty()) {
     const double own = measured_rate(setup, place, communicator);
     for (const std::string& rate : gather_texts(communicator, fmt::format("{}", own)))

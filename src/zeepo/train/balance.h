@@ -21,9 +21,11 @@ std::vector<std::int64_t> share_rows(std::int64_t rows, std::span<const double> 
 // Speeds beside the fastest, in twentieths: what is measured anew should come out the same.
 std::vector<double> relative_speeds(std::span<const double> rates);
 
-// The setup with shares, where --balance asks for them: by the speeds that it gives, or by those that all ranks measure
-// now, together. Throws UsageError for another number of speeds than ranks.
-RunSetup balance_ranks(const RunSetup& setup, const GpuPlace& place, Communicator& communicator);
+// The setup with shares, where --balance asks for them: by the speeds that it gives; else by `known` ones, where there
+// are any; else by those that all ranks measure now, together. Throws UsageError for another number of speeds than
+// ranks.
+RunSetup balance_ranks(const RunSetup& setup, const std::vector<double>& known, const GpuPlace& place,
+                       Communicator& communicator);
 
 // For the plan: {"speeds":[1,0.5],"rows":[11,5]}, and for people; empty where shares are alike.
 nlohmann::ordered_json balance_json(const RunSetup& setup);

@@ -6,6 +6,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/checkpoint/sealed_json.h"
+#include "zeepo/comm/node_map.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/zero/rank_talk.h"
 
@@ -46,10 +47,19 @@ std::map<std::string, std::string> origin_of(const TrainOptions& options, const 
           {"tokens of --data that count", data.mask ? fmt::format("{}", data.mask->counted()) : "all"}};
 }
 
+std::vector<int> nodes_of(const RunSetup& setup) {
+  std::vector<int> nodes(static_cast<std::size_t>(setup.ranks.ranks), 0);
+  const NodeMap map = NodeMap::of(AbsentRanks(setup.ranks), setup.options.wire.node_size);
+  if (!map.matter()) return nodes;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) nodes[rank] = map.node_of(static_cast<int>(rank));
+  return nodes;
+}
+
 Checkpointing::Checkpointing(const RunPlan& plan, const TokenBatches& batches,
                              std::map<std::string, std::string> origin, ModelEngine& engine, RunReport& report,
                              FileOperations& operations)
-    : options_(plan.setup.options),
+    : setup_(plan.setup),
+      options_(plan.setup.options),
       batches_(batches),
       origin_(std::move(origin)),
       engine_(engine),
@@ -125,6 +135,8 @@ void Checkpointing::begin(const StepReport& step, const Depths& depths) {
   manifest_.progress = engine_.progress();
   manifest_.depths = depths;
   manifest_.ranks = ranks_;
+  manifest_.nodes = nodes_of(setup_);
+  manifest_.balance = {setup_.balanced.speeds, setup_.balanced.rows};
   const StateFormat format = format_of(engine_.plan().options);
   manifest_.moments = format.moments;
   manifest_.dtype = name_of(options_.dtype);
@@ -170,12 +182,21 @@ void Checkpointing::look_after(bool wait) {
   report_.checkpoint(manifest_.step, checkpoint_path(options_.checkpoint_dir, manifest_.step), bytes, elapsed.count());
   try {
     if (directory_ && improved) directory_->name_best(manifest_.step);
-    const auto best = saved_best_ ? std::optional(saved_best_->step) : std::nullopt;
-    if (directory_) directory_->keep(options_.checkpoint_keep, best);
+    if (directory_) remove_old();
   } catch (const std::exception& error) {
     report_.fault(manifest_.step, "checkpoint",
                   fmt::format("an older checkpoint cannot be removed, or the best not named: {}", error.what()));
   }
+}
+
+void Checkpointing::remove_old() {
+  const auto best = saved_best_ ? std::optional(saved_best_->step) : std::nullopt;
+  const KeepRule rule{manifest_.step, options_.checkpoint_keep, best, damaged_};
+  for (const auto& path : directory_->keep(rule))
+    report_.fault(manifest_.step, "checkpoint",
+                  fmt::format("a checkpoint of a later step, which this run has not written, is set aside as {}; it "
+                              "is removed once the run has passed that step",
+                              path.string()));
 }
 
 }  // namespace zeepo

@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "zeepo/binding/model_engine.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
@@ -23,6 +25,9 @@ namespace zeepo {
 // Where a run comes from: what is compared when it is resumed.
 std::map<std::string, std::string> origin_of(const TrainOptions& options, const TrainingData& data);
 
+// The node of each rank, as sums by nodes see them: all on one where nodes make no difference.
+std::vector<int> nodes_of(const RunSetup& setup);
+
 class Checkpointing {
  public:
   // Borrows everything. Throws Error when the directory cannot be used.
@@ -32,8 +37,11 @@ class Checkpointing {
 
   // The loss of an evaluation after a step: the lowest so far makes a save due after the step.
   void evaluated(std::int64_t step, double loss);
-  // The lowest of the run that goes on.
-  void restore_best(const std::optional<Manifest::Evaluated>& best) { best_ = saved_best_ = best; }
+  // Of the run that goes on: the lowest, and the checkpoints that were found damaged and passed over.
+  void restore(const std::optional<Manifest::Evaluated>& best, std::set<std::filesystem::path> damaged) {
+    best_ = saved_best_ = best;
+    damaged_ = std::move(damaged);
+  }
   // Looks after the save that is under way and, where one is due, begins another.
   void after_step(const StepReport& step, const Depths& depths);
   // A checkpoint of this step, published when this returns. False: it could not be written.
@@ -46,10 +54,12 @@ class Checkpointing {
  private:
   void begin(const StepReport& step, const Depths& depths);
   void look_after(bool wait);
+  void remove_old();
   float sum_over_ranks(float number);
   bool any_failed(const std::string& failure);
 
-  const TrainOptions& options_;  // of the plan
+  const RunSetup& setup_;        // of the plan
+  const TrainOptions& options_;  // the same
   const TokenBatches& batches_;
   std::map<std::string, std::string> origin_;
   ModelEngine& engine_;
@@ -64,6 +74,7 @@ class Checkpointing {
   bool last_failed_ = false;
   std::optional<Manifest::Evaluated> evaluated_, best_;  // last; the lowest so far
   std::optional<Manifest::Evaluated> saved_best_;        // the lowest that has a checkpoint
+  std::set<std::filesystem::path> damaged_;              // names
 };
 
 }  // namespace zeepo

@@ -40,6 +40,14 @@ void add_checkpoint_options(std::vector<TrainOption>& table) {
       },
       [](const TrainOptions& o) { return o.checkpoint_bytes == 0 ? "" : text_of_size(o.checkpoint_bytes); });
   table.push_back(memory);
+  table.push_back(whole({.name = "--stop-grace",
+                         .group = kGroup,
+                         .help = "Seconds from SIGTERM, SIGINT, SIGHUP or SIGUSR1 on, in which the step and its "
+                                 "checkpoint must be done; then the process ends as by a second signal",
+                         .otherwise = "as long as it takes",
+                         .effect = Effect::execution,
+                         .ranks = Ranks::may_differ},
+                        [](auto& o) -> auto& { return o.stop_grace_seconds; }, {.least = 1, .absent = 0}));
   TrainOption resume = other(
       {.name = "--resume",
        .group = kGroup,

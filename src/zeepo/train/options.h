@@ -75,6 +75,7 @@ struct TrainOptions {
   std::filesystem::path checkpoint_dir;  // empty: no checkpoints
   std::int64_t checkpoint_every = 0;     // steps; 0: only after the last one
   std::int64_t checkpoint_keep = 2;      // newest ones
+  std::int64_t stop_grace_seconds = 0;   // that a signal leaves for the step and its checkpoint; 0: as long as it takes
   std::int64_t checkpoint_bytes = 0;     // of host memory that a snapshot passes through, at most; 0: as there is room
   struct {
     bool wanted = false;

@@ -1,9 +1,11 @@
 #include "zeepo/train/resume.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "zeepo/base/error.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
+#include "zeepo/train/checkpointing.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/zero/agreement.h"
 
@@ -67,7 +69,7 @@ class Loader {
     share(failure);
     const Manifest& manifest = checkpoint->manifest();
     report_.resumed(manifest.step, path, changes_);
-    return {manifest.step, manifest.samples, manifest.loss, manifest.depths, manifest.best};
+    return {manifest.step, manifest.samples, manifest.loss, manifest.depths, manifest.best, {}};
   }
 
  private:
@@ -135,6 +137,55 @@ std::vector<std::filesystem::path> candidates(const std::filesystem::path& direc
   return paths;
 }
 
+// How many rows of a micro-step each rank computes.
+std::vector<std::int64_t> rows_of_ranks(const std::vector<std::int64_t>& shares, int ranks, std::int64_t micro_batch) {
+  return shares.empty() ? std::vector(static_cast<std::size_t>(ranks), micro_batch) : shares;
+}
+
+bool alike(const std::vector<std::int64_t>& rows) { return std::ranges::count(rows, rows[0]) == std::ssize(rows); }
+
+// Of options that leave the one order of sums (docs/numerics.md): what depends on the ranks and where they are.
+std::vector<std::string> changes_of_sums(const Manifest& manifest, const TrainOptions& before, const RunSetup& setup) {
+  std::vector<std::string> lines;
+  const TrainOptions& now = setup.options;
+  const int were = manifest.ranks, are = setup.ranks.ranks;
+  const auto tell = [&](const std::string& option, const std::string& why) {
+    lines.push_back(fmt::format("{} on {} ranks, now {}: {}", option, were, are, why));
+  };
+  const bool either_alone = (were == 1) != (are == 1), several = were > 1 && are > 1;
+  if (before.reduce == Reduce::last && now.reduce == Reduce::last && were != are)
+    tell("--reduce last", "each rank has a sum of its own");
+  if (before.sum_order == SumOrder::local && now.sum_order == SumOrder::local && either_alone)
+    tell("--sum-order local", "a rank alone sums in another order");
+  if (before.wire.gather != WireType::same && now.wire.gather != WireType::same && either_alone)
+    tell(fmt::format("--gather-dtype {}", name_of(now.wire.gather)), "a rank alone computes with exact weights");
+  if (before.wire.reduce != WireType::same && now.wire.reduce != WireType::same) {
+    const std::string option = fmt::format("--reduce-dtype {}", name_of(now.wire.reduce));
+    if (were != are)
+      tell(option, "the codes are of each rank's gradients");
+    else if (several && manifest.nodes != nodes_of(setup))
+      lines.push_back(fmt::format("{} on nodes {}, now {}: the codes are of each node's sums", option,
+                                  fmt::join(manifest.nodes, ","), fmt::join(nodes_of(setup), ",")));
+    if (before.wire.feedback && now.wire.feedback && several)
+      lines.push_back("--reduce-feedback: what the codes had lost of the last gradients is not in a checkpoint");
+  }
+  const auto rows_before = rows_of_ranks(manifest.balance.rows, were, before.micro_batch);
+  const auto rows = rows_of_ranks(setup.balanced.rows, are, now.micro_batch);
+  if (rows_before != rows && !(alike(rows_before) && alike(rows)))
+    lines.push_back(fmt::format("--balance: {} rows of a micro-step on the ranks, now {}", fmt::join(rows_before, ", "),
+                                fmt::join(rows, ", ")));
+  return lines;
+}
+
+// For rank 0.
+std::vector<double> speeds_in(const std::filesystem::path& path, int ranks) {
+  const Manifest manifest = read_manifest(path);
+  const auto balance = manifest.options.find("--balance");
+  if (balance == manifest.options.end() || balance->second != "auto") return {};
+  if (manifest.balance.speeds.size() != static_cast<std::size_t>(ranks)) return {};
+  return manifest.balance.speeds;
+}
+
 }  // namespace
 
 OptionChanges changes_since(const Manifest& manifest, const RunSetup& setup,
@@ -158,9 +209,29 @@ OptionChanges changes_since(const Manifest& manifest, const RunSetup& setup,
   for (const auto& [what, sum] : origin)
     if (const auto found = manifest.origin.find(what); found == manifest.origin.end() || found->second != sum)
       changes.of_result.push_back(fmt::format("{}: not the same", what));
+  for (std::string& line : changes_of_sums(manifest, before, setup)) changes.of_result.push_back(std::move(line));
   if (manifest.ranks != setup.ranks.ranks)
     changes.of_execution.push_back(fmt::format("{} ranks, now {}", manifest.ranks, setup.ranks.ranks));
   return changes;
+}
+
+std::vector<double> saved_speeds(const RunSetup& setup, Communicator& communicator) {
+  const TrainOptions& options = setup.options;
+  if (!options.resume.wanted || !options.balance.wanted || !options.balance.speeds.empty()) return {};
+  std::vector<std::filesystem::path> paths{options.resume.from};
+  if (options.resume.from.empty()) paths = candidates(options.checkpoint_dir, communicator);
+  std::string own;
+  if (communicator.rank() == 0)
+    for (const auto& path : paths) try {
+        own = fmt::format("{}", fmt::join(speeds_in(path, setup.ranks.ranks), " "));
+        break;
+      } catch (const Error&) {
+        continue;  // loading tells of it
+      }
+  std::istringstream text(gather_texts(communicator, own)[0]);
+  std::vector<double> speeds;
+  for (double speed = 0; text >> speed;) speeds.push_back(speed);
+  return speeds;
 }
 
 std::optional<ResumePoint> resume_run(const RunSetup& setup, const std::map<std::string, std::string>& origin,
@@ -169,11 +240,15 @@ std::optional<ResumePoint> resume_run(const RunSetup& setup, const std::map<std:
   Loader loader(setup, origin, engine, communicator, report);
   if (!options.resume.from.empty()) return loader.load(options.resume.from);
   const auto paths = candidates(options.checkpoint_dir, communicator);
+  std::set<std::filesystem::path> damaged;
   for (const auto& path : paths) try {
-      return loader.load(path);
+      ResumePoint point = loader.load(path);
+      point.damaged = std::move(damaged);
+      return point;
     } catch (const Refused&) {
       throw;
     } catch (const Error& error) {
+      damaged.insert(path.filename());
       report.fault(0, "checkpoint", fmt::format("a checkpoint is passed over: {}", error.what()));
     }
   if (!paths.empty())

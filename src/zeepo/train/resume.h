@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "zeepo/binding/model_engine.h"
@@ -18,6 +19,7 @@ struct ResumePoint {
   double loss = 0;
   Depths depths = {};  // of the tuner
   std::optional<Manifest::Evaluated> best = {};
+  std::set<std::filesystem::path> damaged = {};  // names of checkpoints that were passed over
 };
 
 // What differs between a checkpoint and the run that is to go on from it, a line each: what changes the result, and
@@ -27,6 +29,10 @@ struct OptionChanges {
 };
 OptionChanges changes_since(const Manifest& manifest, const RunSetup& setup,
                             const std::map<std::string, std::string>& origin);
+
+// The speeds that ranks were measured to have (--balance auto) in the run that is to go on, so that it keeps its
+// shares: none where it had another number of ranks, or did not measure. All ranks are told the same.
+std::vector<double> saved_speeds(const RunSetup& setup, Communicator& communicator);
 
 // Loads the newest whole checkpoint, or the one that the options name. Nothing where --checkpoint-dir has none. Throws
 // Error when none is whole, or options that change the result differ and may not. Every rank calls it, and all load the

@@ -83,6 +83,7 @@ void RunReport::begin_steps(std::int64_t steps) {
 }
 
 void RunReport::step(const StepReport& report) {
+  last_step_ = report.step;
   if (!log_.empty()) log_.write(to_json(report));
   if (speaks() && (report.step % print_every_ == 0 || report.step == steps_)) progress_->step(report);
 }
@@ -120,6 +121,10 @@ void RunReport::fault(std::int64_t step, const std::string& what, const std::str
   log_.write({{"event", "fault"}, {"step", step}, {"what", what}, {"message", message}});
   if (!speaks()) return;
   tell(fmt::format("zeepo: warning: {}", message));
+}
+
+void RunReport::failed(const std::string& message) {
+  log_.write({{"event", "fault"}, {"step", last_step_}, {"what", "end"}, {"message", message}});
 }
 
 void RunReport::evaluated(std::int64_t step, const Evaluation::Result& result) {
@@ -179,6 +184,7 @@ void RunReport::checkpoint(std::int64_t step, const std::filesystem::path& path,
 }
 
 void RunReport::resumed(std::int64_t step, const std::filesystem::path& path, const std::vector<std::string>& changes) {
+  last_step_ = step;
   log_.write({{"event", "resume"}, {"step", step}, {"path", path.string()}, {"changes", changes}});
   if (!speaks()) return;
   tell(fmt::format("going on behind step {}: {}", step, path.string()));

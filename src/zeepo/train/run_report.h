@@ -34,6 +34,8 @@ class RunReport {
   void stopped(std::int64_t after_step, int signal, bool saved);
   // Something that does not end the run.
   void fault(std::int64_t step, const std::string& what, const std::string& message);
+  // Something that ends it, for the log; the error says it to people.
+  void failed(const std::string& message);
   // A loss or gradients that are not numbers, with the samples of the micro-batches where that arose.
   void not_finite(std::int64_t step, const StepResult& result, const nlohmann::ordered_json& micro_batches,
                   const std::string& message);
@@ -59,6 +61,7 @@ class RunReport {
   EventSinks log_;  // on rank 0
   bool silent_;     // with --no-communication
   std::int64_t print_every_, steps_ = 0;
+  std::int64_t last_step_ = 0;        // that was told
   std::optional<Progress> progress_;  // while there are steps
   nlohmann::ordered_json ranks_;      // as collected
 };

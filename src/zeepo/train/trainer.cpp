@@ -36,6 +36,21 @@ Session::Options session_options(const RunPlan& plan, const GpuPlace& place, Tim
           .timeline = timeline};
 }
 
+// What ends the run is in its log, too.
+template <class F>
+void tell_of_the_end(RunReport& report, const F& work) {
+  try {
+    work();
+  } catch (const Stopped&) {
+    throw;  // told, as is the next
+  } catch (const NotFinite&) {
+    throw;
+  } catch (const std::exception& error) {
+    report.failed(error.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(TrainOptions options, Communicator& communicator)
@@ -82,7 +97,7 @@ void Trainer::run() {
   std::optional<WeightFiles> files;
   if (!options_.from_scratch) files.emplace(options_.model);
   const GpuPlace place = options_.backend == Backend::cuda ? find_gpu(communicator_) : GpuPlace{};
-  const RunSetup balanced = balance_ranks(setup_, place, communicator_);
+  const RunSetup balanced = balance_ranks(setup_, saved_speeds(setup_, communicator_), place, communicator_);
   const auto rooms = gather_rooms(communicator_, room_of(tier_options(options_), place, communicator_.local_size()));
   const RunSetup chosen = give_snapshots_room(choose_placement(balanced, rooms), rooms);
   check_agreement(communicator_, {{"the placement chosen", flags_of(chosen.arrangement())},
@@ -105,9 +120,11 @@ void Trainer::run() {
     const auto origin = origin_of(options_, *data_);
     if (evaluation) run.evaluate_by(*evaluation);
     if (!options_.checkpoint_dir.empty()) run.keep_checkpoints(origin, operations);
-    if (!options_.resume.wanted || !run.resume(origin)) run.load(files ? &*files : nullptr);
-    saving.check_places();  // swap files have taken their room
-    run.train();
+    tell_of_the_end(report, [&] {
+      if (!options_.resume.wanted || !run.resume(origin)) run.load(files ? &*files : nullptr);
+      saving.check_places();  // swap files have taken their room
+      run.train();
+    });
     save_failed = run.last_save_failed();
   }
   if (traced) traced->write();

@@ -45,7 +45,7 @@ bool TrainingRun::resume(const std::map<std::string, std::string>& origin) {
   const auto point = resume_run(plan_.setup, origin, engine_, session_.communicator(), report_);
   if (!point) return false;
   resumed_ = *point;
-  if (checkpoints_) checkpoints_->restore_best(point->best);
+  if (checkpoints_) checkpoints_->restore(point->best, point->damaged);
   batches_.resume(point->step, point->samples);
   session_.restart_peaks();
   report_.tiers(session_);
@@ -63,6 +63,7 @@ void TrainingRun::train() {
   last.step = resumed_.step;
   last.result.loss = static_cast<float>(resumed_.loss);
   MovedBytes moved, late;  // of the last step, and before what is left of its update
+  const StopRequest::Grace grace(options_.stop_grace_seconds);
   std::optional<StopRequest::Watch> watch(StopRequest::Watcher::work);
   report_.begin_steps(options_.steps);
   for (std::int64_t number = resumed_.step + 1; number <= options_.steps; ++number) {
