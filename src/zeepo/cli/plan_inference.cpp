@@ -37,10 +37,8 @@ ModelConfig config_of(const PlanOptions& given, Source source, const TextsAsked&
     throw UsageError("plan: --params {}: of inference a model's shape is planned: --model or --layers", given.params);
   if (source == Source::model) return load_config(given.model);
   const TextbookQuestion question = question_of(given, source);
-  // Positions as many as are asked for; check() refuses too many.
-  constexpr std::int64_t kMany = std::int64_t{1} << 32;
-  const std::int64_t positions = std::min(texts.prompt_tokens, kMany) + std::min(texts.new_tokens, kMany);
-  return zeepo::config_of(*question.shape, question.vocab, positions);
+  check(texts);
+  return zeepo::config_of(*question.shape, question.vocab, texts.prompt_tokens + texts.new_tokens);
 }
 
 // So many ranks, each with its share of the machine.

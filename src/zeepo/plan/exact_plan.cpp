@@ -4,6 +4,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/device/devices.h"
+#include "zeepo/model/config_sizes.h"
 #include "zeepo/nn/module.h"
 #include "zeepo/plan/count.h"
 #include "zeepo/zero/state_layout.h"
@@ -68,13 +69,18 @@ ModelConfig config_of(const TransformerShape& shape, std::int64_t vocab, std::in
   config.architecture = Architecture::gpt2;
   config.vocab = vocab > 0 ? vocab : kVocab;
   config.hidden = shape.hidden;
-  config.intermediate = 4 * shape.hidden;
+  config.intermediate = checked_product("the width of an MLP", {4, shape.hidden});
   config.layers = shape.layers;
   config.heads = config.kv_heads = shape.heads;
   config.head_dim = shape.hidden / shape.heads;
   config.max_positions = std::max(seq_len, kPositions);
   config.activation = Activation::gelu_tanh;
   config.qkv_bias = config.output_bias = config.mlp_bias = config.tied_head = true;
+  try {
+    check(config, "plan", {"--layers", "--hidden", "--heads", "--vocab", "--seq-len"});
+  } catch (const Error& error) {
+    throw UsageError("{}", error.what());
+  }
   config.windows.assign(static_cast<std::size_t>(shape.layers), 0);
   return config;
 }

@@ -112,7 +112,7 @@ class Ways {
 
 }  // namespace
 
-void check(const TextsAsked& texts, const ModelConfig& config) {
+void check(const TextsAsked& texts) {
   constexpr std::int64_t kMostTexts = 4096, kMostTokens = std::int64_t{1} << 24, kMostPositions = std::int64_t{1} << 30;
   const auto within = [](const char* name, std::int64_t value, std::int64_t most) {
     if (value < 1 || value > most) throw UsageError("plan: {} {}: must be from 1 to {}", name, value, most);
@@ -121,12 +121,16 @@ void check(const TextsAsked& texts, const ModelConfig& config) {
   within("--prompt-tokens", texts.prompt_tokens, kMostTokens);
   within("--new-tokens", texts.new_tokens, kMostTokens);
   const std::int64_t positions = texts.prompt_tokens + texts.new_tokens;
-  if (positions > config.max_positions)
-    throw UsageError("plan: --prompt-tokens {} --new-tokens {}: the model has {} positions", texts.prompt_tokens,
-                     texts.new_tokens, config.max_positions);
   if (positions * texts.batch > kMostPositions)
     throw UsageError("plan: --batch {}: texts of {} tokens are {} positions, and at most {} are planned", texts.batch,
                      positions, positions * texts.batch, kMostPositions);
+}
+
+void check(const TextsAsked& texts, const ModelConfig& config) {
+  check(texts);
+  if (texts.prompt_tokens + texts.new_tokens > config.max_positions)
+    throw UsageError("plan: --prompt-tokens {} --new-tokens {}: the model has {} positions", texts.prompt_tokens,
+                     texts.new_tokens, config.max_positions);
 }
 
 std::vector<InferenceChoice> inference_choices(const InferenceQuestion& question) {

@@ -30,7 +30,8 @@ struct InferenceQuestion {
   bool choose_prefetch = true;        // where units are larger than the default takes
 };
 
-// Throws UsageError for texts that are out of range or longer than the model's positions.
+// Throws UsageError for texts that are out of range, and for those longer than the model's positions.
+void check(const TextsAsked& texts);
 void check(const TextsAsked& texts, const ModelConfig& config);
 
 struct InferenceChoice {
