@@ -123,7 +123,7 @@ std::string training_page(const std::string& about, const Recommended& recommend
           "When each resource works in a step like all but the first; the engine's own schedule, on clocks. " +
               std::string(chosen.grad_accum > 3 ? "Three of its micro-steps are shown. " : "") +
               "Speeds: " + machine.source + ".",
-          predict_timeline(recommended.setup, rates_of(recommended.setup, machine)));
+          predict_timeline(recommended.tuned, rates_of(recommended.tuned, machine)));
     for (const PlanCurve& curve : curves_by_batch(recommended, machine)) data["curves"].push_back(to_json(curve));
   }
   return page_of(data);

@@ -27,19 +27,8 @@ RunSetup without_choice(RunSetup setup) {
   return setup;
 }
 
-// As `zeepo train` plans it, with what it tunes.
-Recommended planned(const RunSetup& chosen, const std::vector<RankRoom>& rooms, const PlanMachine& machine) {
-  RunSetup setup = without_choice(chosen);
-  setup.options.steps = kLongRun;
-  setup.options.tune = {
-      .prefetch = setup.options.prefetch_bytes == EngineOptions{}.prefetch_bytes, .pieces = true, .host_share = true};
-  const RunPlan plan = plan_run(setup, rooms);
-  return {.setup = without_choice(chosen),
-          .memory = plan.memory,
-          .budgets = plan.budgets,
-          .fits = plan.memory.fits(plan.budgets),
-          .ways_out = {},
-          .time = step_time(plan.setup, machine)};
+std::vector<RankRoom> rooms_of(const RunSetup& setup, const RankRoom& room) {
+  return std::vector<RankRoom>(static_cast<std::size_t>(setup.ranks.ranks), room);
 }
 
 // Options for what the arrangement has and the defaults have not.
@@ -105,17 +94,19 @@ Json optimizer_block(const TrainOptions& options) {
 namespace {
 
 Recommended least_to_move(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine) {
-  const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
+  const std::vector<RankRoom> rooms = rooms_of(setup, room);
   const PlaceBytes budgets = budgets_to_fill(room);
   if (setup.ranks.ranks > 1) {
     const RunSetup two = choose_placement(without_choice(at_stage(setup, 2)), rooms);
-    if (plan_memory(two).fits(budgets)) return planned(two, rooms, machine);
+    if (plan_memory(two).fits(budgets)) return as_run(two, room, machine);
   }
   const RunSetup open = at_stage(setup, setup.ranks.ranks > 1 ? 3 : 0);
   const FoundPlacement found = search_placement(open, budgets);
-  if (found.fits) return planned(found.setup, rooms, machine);
+  if (found.fits) return as_run(found.setup, room, machine);
   const RunSetup failed = without_choice(found.setup);
   return {.setup = failed,
+          .tuned = failed,
+          .room = room,
           .memory = plan_memory(failed),
           .budgets = budgets,
           .fits = false,
@@ -124,6 +115,23 @@ Recommended least_to_move(const RunSetup& setup, const RankRoom& room, const Pla
 }
 
 }  // namespace
+
+Recommended as_run(const RunSetup& decided, const RankRoom& room, const PlanMachine& machine) {
+  RunSetup setup = without_choice(decided);
+  setup.options.steps = kLongRun;
+  setup.options.tune = {
+      .prefetch = setup.options.prefetch_bytes == EngineOptions{}.prefetch_bytes, .pieces = true, .host_share = true};
+  const RunPlan plan = plan_run(setup, rooms_of(setup, room));
+  const bool fits = plan.memory.fits(plan.budgets);
+  return {.setup = without_choice(decided),
+          .tuned = plan.setup,
+          .room = room,
+          .memory = plan.memory,
+          .budgets = plan.budgets,
+          .fits = fits,
+          .ways_out = {},
+          .time = fits ? step_time(plan.setup, machine) : std::nullopt};
+}
 
 Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine,
                       const std::vector<ExactPlan>& plans) {
