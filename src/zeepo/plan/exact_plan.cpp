@@ -146,6 +146,13 @@ std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room, 
   return plans;
 }
 
+RunSetup setup_of(const ExactPlan& plan, const RunSetup& setup) {
+  TrainOptions options = setup.options;
+  options.stage = plan.stage;
+  if (plan.arrangement.placement.in_files()) name_some_directory(options);
+  return setup.with(std::move(options)).with(plan.arrangement);
+}
+
 std::int64_t parameter_count(const RunSetup& setup) {
   std::int64_t count = 0;
   for (const auto& named : named_parameters(*setup.model)) count += named.parameter->elements();

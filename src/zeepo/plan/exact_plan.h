@@ -56,6 +56,9 @@ struct ExactPlan {
 // All stages and usual placements, the stages in order. Tuning may take more of what is free, within the budgets.
 std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine = {});
 
+// What it is the plan of. Where its files have no --nvme-path, DIR stands for one.
+RunSetup setup_of(const ExactPlan& plan, const RunSetup& setup);
+
 // Elements of all parameters, shared ones once.
 std::int64_t parameter_count(const RunSetup& setup);
 

@@ -138,14 +138,14 @@ Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMac
   constexpr double kFasterBy = 1.05;  // or else the one that needs least of the tiers below
   Recommended best = least_to_move(setup, room, machine);
   if (!best.fits || !best.time) return best;
-  const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
-  const double enough = best.time->seconds / kFasterBy;
+  double limit = best.time->seconds / kFasterBy;
   for (const ExactPlan& plan : plans) {
-    if (!plan.fits() || !plan.time || plan.time->seconds >= std::min(enough, best.time->seconds)) continue;
-    TrainOptions options = setup.options;
-    options.stage = plan.stage;
-    Recommended faster = planned(setup.with(std::move(options)).with(plan.arrangement), rooms, machine);
-    if (faster.fits) best = std::move(faster);
+    if (!plan.fits() || !plan.time || plan.time->seconds >= limit) continue;
+    Recommended faster = as_run(setup_of(plan, setup), room, machine);
+    // Tuning may take what others use: its own time counts.
+    if (!faster.time || faster.time->seconds >= limit) continue;
+    limit = faster.time->seconds;
+    best = std::move(faster);
   }
   return best;
 }
