@@ -87,7 +87,7 @@ std::vector<PlanCurve> curves_of(const std::vector<Sweep>& sweeps, const std::ve
   const std::vector<SweepPoint> points = points_of(sweeps);
   PlanCurve empty;
   empty.x_name = sweeps.front().name == "bandwidth" ? "bandwidth, GB/s a GPU" : sweeps.front().name;
-  for (const std::string& value : sweeps.front().values) empty.xs.push_back(std::stod(value));
+  for (const std::string& value : sweeps.front().values) empty.xs.push_back(number_of(sweeps.front(), value));
   std::vector<PlanCurve> curves;
   const auto curve = [&](const std::string& title, PlanCurve::Unit unit) -> PlanCurve& {
     curves.push_back(empty);
