@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -187,6 +188,25 @@ TEST(Plan, CountsAQuadrillionParameters) {
                                   "--seq-len", "1024", "--ranks", "128"});
   EXPECT_EQ(finished.code, 1);
   EXPECT_TRUE(names(finished.err, "gradient norm", "128 ranks", "at most 2^29"));
+}
+
+// Bytes of a name that are no UTF-8 become U+FFFD.
+TEST(Plan, TakesDirectoriesOfAnyName) {
+  const TestDirectory directory;
+  const std::string model = (directory.path() / "model\xff").string();
+  std::filesystem::copy(golden("gpt2-tiny"), model, std::filesystem::copy_options::recursive);
+  const Arguments asked{"--model",     model, "--device", "cpu", "--memory", "device=300KiB,host=1KiB,nvme=1GB",
+                        "--nvme-path", model};
+  for (const Arguments& more : {Arguments{"--seq-len", "16"}, Arguments{"--seq-len", "16", "--json"},
+                                Arguments{"--inference", "--prompt-tokens", "4", "--new-tokens", "4", "--json"}}) {
+    Arguments arguments = asked;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Finished finished = plan(arguments);
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    if (more.back() == "--json") {
+      EXPECT_TRUE(names(finished.out, "model\ufffd"));
+    }
+  }
 }
 
 TEST(Plan, PlansInference) {

@@ -4,6 +4,7 @@
 #include "zeepo/cli/plan_options.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/infer/model_files.h"
+#include "zeepo/metrics/event_sink.h"
 #include "zeepo/model/weight_files.h"
 #include "zeepo/plan/count.h"
 #include "zeepo/plan/exact_plan.h"
@@ -99,7 +100,7 @@ std::string plan_of_inference(const PlanOptions& given) {
 
   const std::vector<InferenceChoice> choices = inference_choices(question);
   write_page(given, [&] { return inference_page(about_text(question), question, choices); });
-  return given.json ? inference_json(question, choices).dump() + "\n" : inference_text(question, choices);
+  return given.json ? line_of(inference_json(question, choices)) : inference_text(question, choices);
 }
 
 }  // namespace zeepo::cli
