@@ -38,6 +38,10 @@ TEST(Hardware, FilesOfStrangersAreChecked) {
   };
   EXPECT_TRUE(names(error_of([](Json& j) { j["gpu"].erase("memory"); }), "file: gpu: memory is missing"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["gpu"]["memory"] = "much"; }), "gpu: memory"));
+  EXPECT_TRUE(names(error_of([](Json& j) { j["gpu"]["memory"] = "1GiB"; }), "gpu: memory \"1GiB\"", "more than 1 GiB"));
+  EXPECT_TRUE(names(error_of([](Json& j) { j["gpu"]["memory"] = "0"; }), "gpu: memory \"0\"", "above 0"));
+  EXPECT_TRUE(names(error_of([](Json& j) { j["host"]["memory"] = "0GB"; }), "host: memory \"0GB\"", "above 0"));
+  EXPECT_TRUE(names(error_of([](Json& j) { j["disk"]["size"] = "0"; }), "disk: size \"0\"", "above 0"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["link"]["to_host_gbps"] = -3; }), "to_host_gbps -3", "above 0"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["nodes"] = 1.5; }), "nodes 1.5", "whole number"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["disc"] = 1; }), "disc: no such key"));
