@@ -107,6 +107,8 @@ TEST(Plan, RefusesNonsenseInOneMessage) {
       {{"--layers", "2", "--hidden", "64", "--heads", "4", "--inference", "--prompt-tokens", "1e18"},
        "plan: --prompt-tokens 1000000000000000000"},
       {{"--params", "1e9", "--gpus-per-node", "-1"}, "--gpus-per-node -1"},
+      {{"--model", golden("gpt2-tiny").string(), "--hardware", "h200", "--ranks", "16", "--gpus-per-node", "16"},
+       "--gpus-per-node 16"},
       {{"--params", "1e9", "--inference"}, "--params 1e9"},
       {{"--model", golden("gpt2-tiny").string(), "--inference", "--batch", "0"}, "--batch 0"},
       {{"--model", golden("gpt2-tiny").string(), "--inference", "--new-tokens", "-3"}, "--new-tokens -3"},
@@ -207,6 +209,52 @@ TEST(Plan, TakesDirectoriesOfAnyName) {
       EXPECT_TRUE(names(finished.out, "model\ufffd"));
     }
   }
+}
+
+// Host memory and disk of a described node are shared by the ranks that run on it, in training and in inference.
+TEST(Plan, SharesANodeAmongTheRanksThatRunOnIt) {
+  const auto host = [](const Arguments& ranks) {
+    Arguments training{"--model", golden("gpt2-tiny").string(), "--hardware", "h200"};
+    training.insert(training.end(), ranks.begin(), ranks.end());
+    Arguments inference = training;
+    inference.insert(inference.end(), {"--inference", "--prompt-tokens", "4", "--new-tokens", "4"});
+    training.insert(training.end(), {"--seq-len", "16"});
+    const auto share =
+        planned(training).at("exact").at("plans").at(0).at("budget_bytes").at("host").get<std::int64_t>();
+    EXPECT_EQ(planned(inference).at("choices").back().at("budget_bytes").at("host"), share);
+    return share;
+  };
+  const std::int64_t node = std::int64_t{2000} << 30;
+  EXPECT_EQ(host({"--ranks", "8"}), node / 8);
+  EXPECT_EQ(host({"--ranks", "2"}), node / 2);
+  EXPECT_EQ(host({"--ranks", "1"}), node);
+  EXPECT_EQ(host({"--ranks", "8", "--gpus-per-node", "4"}), node / 4);
+}
+
+// Nothing fits in files where there are none.
+TEST(Plan, KnowsMachinesWithoutADisk) {
+  const TestDirectory directory;
+  const std::string file = directory
+                               .write("node.json", R"({"name": "no disk", "nodes": 1, "gpus_per_node": 1,
+            "gpu": {"memory": "24GiB", "tflops": {"fp32": 70, "16bit": 150}, "attention_tflops": 110,
+                    "memory_gbps": 900, "kernel_us": 4},
+            "host": {"memory": "64GiB", "step_gelements": 0.9}, "link": {"to_device_gbps": 24, "to_host_gbps": 24},
+            "network": {"within_node_gbps": 20, "between_nodes_gbps": 1.2, "collective_us": 40}})")
+                               .string();
+  const Arguments asked{"--model", golden("gpt2-tiny").string(), "--hardware", file};
+  Arguments training = asked, inference = asked, files = asked;
+  training.insert(training.end(), {"--seq-len", "16"});
+  for (const Json& plan : planned(training).at("exact").at("plans")) {
+    const std::string name = plan.at("name");
+    EXPECT_EQ(plan.at("fits"), name.find("nvme") == std::string::npos) << name;
+  }
+  inference.insert(inference.end(), {"--inference", "--prompt-tokens", "4", "--new-tokens", "4"});
+  for (const Json& choice : planned(inference).at("choices"))
+    EXPECT_EQ(choice.at("fits"), choice.at("weights_in") != "nvme") << choice.at("weights_in");
+  files.insert(files.end(), {"--seq-len", "16", "--nvme-path", directory.path().string()});
+  const Finished refused = plan(files);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(names(refused.err, "no disk is described without a disk"));
 }
 
 TEST(Plan, PlansInference) {

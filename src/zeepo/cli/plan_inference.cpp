@@ -43,10 +43,10 @@ ModelConfig config_of(const PlanOptions& given, Source source, const TextsAsked&
 }
 
 // So many ranks, each with its share of the machine.
-InferenceRanks ranks_of(const PlanOptions& given, int ranks, int ranks_on_node) {
+InferenceRanks ranks_of(const PlanOptions& given, int ranks, int on_node) {
   PlanOptions asked = given;
-  const int on_node = std::clamp(ranks_on_node, 1, ranks);
-  if (asked.hardware) asked.hardware->gpus_per_node = std::min(asked.hardware->gpus_per_node, on_node);
+  asked.ranks = fmt::format("{}", ranks);
+  asked.gpus_per_node = fmt::format("{}", on_node);
   const TrainOptions options = train_options(asked);
   const bool on_device = options.backend == Backend::cuda && ranks > 1;
   InferenceRanks result;

@@ -122,9 +122,8 @@ ExactPlan exact_plan(const RunSetup& setup, int stage, const UsualPlacement& usu
                  .memory = plan_memory(tried),
                  .budgets = {},
                  .missing = {}};
-  plan.budgets = budgets_of(room, plan.memory);
-  for (std::size_t i = 0; i < kPlaces.size(); ++i)
-    plan.missing[i] = std::max<std::int64_t>(0, plan.memory.bytes[i] - plan.budgets[i]);
+  plan.budgets = budgets_on(machine, budgets_of(room, plan.memory));
+  plan.missing = missing_of(plan.memory.bytes, plan.budgets);
   if (!machine.rates) return plan;
   // With what is free on the device for state that comes ahead of its step, as a run has it.
   const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);

@@ -89,8 +89,8 @@ class Ways {
         ranks_.shape.ranks, name,
         try_inference(options, question_.config, ranks_.shape, rooms_, work_of(options, question_.texts))};
     choice.plan.options.choose = {};
-    for (std::size_t i = 0; i < kPlaces.size(); ++i)
-      choice.missing[i] = std::max<std::int64_t>(0, choice.plan.memory.bytes[i] - choice.plan.budgets[i]);
+    choice.plan.budgets = budgets_on(ranks_.machine, choice.plan.budgets);
+    choice.missing = missing_of(choice.plan.memory.bytes, choice.plan.budgets);
     choice.time = time_of(choice.plan.options);
     return choice;
   }
