@@ -79,7 +79,7 @@ TEST(InferenceChoice, PlansALargeModelOnSeveralGpus) {
   ASSERT_NE(best, nullptr);
   EXPECT_EQ(best->ranks, 8);
   EXPECT_EQ(best->name, "resident");
-  EXPECT_TRUE(names(command_of(*best, question.texts), "mpirun -n 8 zeepo generate --model DIR", "--dtype bf16"));
+  EXPECT_TRUE(names(command_of(*best, question), "mpirun -n 8 zeepo generate --model DIR", "--dtype bf16"));
 }
 
 TEST(InferenceChoice, KeepsSmallModelsOnOneGpu) {

@@ -89,6 +89,8 @@ std::string plan_of_inference(const PlanOptions& given) {
     question.options.in_files =
         weights_in_model_files(question.config, WeightFiles(given.model), question.options.dtype);
   question.choose_prefetch = !given.run.contains("--prefetch");
+  for (const char* name : {"--device", "--memory", "--simulate-link"})
+    if (const auto found = given.run.find(name); found != given.run.end()) question.given.insert(*found);
 
   const TextbookQuestion asked = question_of(given, source);
   if (asked.ranks > kMostRanks)

@@ -187,14 +187,16 @@ const InferenceChoice* faster_by_codes(const std::vector<InferenceChoice>& choic
   return best;
 }
 
-std::string command_of(const InferenceChoice& choice, const TextsAsked& texts) {
+std::string command_of(const InferenceChoice& choice, const InferenceQuestion& question) {
   const InferenceOptions& options = choice.plan.options;
+  const TextsAsked& texts = question.texts;
   std::string command = choice.ranks > 1 ? fmt::format("mpirun -n {} ", choice.ranks) : "";
   command += fmt::format("zeepo generate --model {}", options.model.empty() ? "DIR" : quoted(options.model.string()));
   command += texts.batch > 1 ? fmt::format(" --batch-file FILE --max-batch {}", texts.batch) : " --prompt TEXT";
   command += fmt::format(" --max-new-tokens {} --dtype {} {}", texts.new_tokens, name_of(options.dtype),
                          placement_flags(options));
   if (options.params.in_files()) command += fmt::format(" --nvme-path {}", quoted(text_of(options.nvme_paths)));
+  for (const auto& [name, text] : question.given) command += fmt::format(" {} {}", name, quoted(text));
   return command;
 }
 

@@ -136,7 +136,7 @@ std::string inference_page(const std::string& about, const InferenceQuestion& qu
   data["rate_name"] = "tokens/s";
   const InferenceChoice* best = recommended(choices);
   data["command_title"] = best ? "Recommended" : "Nothing fits";
-  data["command"] = best ? folded(command_of(*best, question.texts)) : "raise --memory, or take more --ranks";
+  data["command"] = best ? folded(command_of(*best, question)) : "raise --memory, or take more --ranks";
   if (best == nullptr) data["state"] = {{"kind", "lost"}, {"text", "nothing fits"}};
   if (best != nullptr && best->time) {
     add_tile(data, "predicted", short_rate(best->time->tokens_per_second), "tokens/s, all texts together");
