@@ -89,7 +89,12 @@ TEST(Plan, RefusesNonsenseInOneMessage) {
       {{"--params", "1e9", "--memory", "device=-1GB"}, "plan: --memory"},
       {{"--params", "1e9", "--dtype", "bf16"}, "--dtype: goes with --model"},
       {{"--params", "1e9", "--peak-tflops", "-5"}, "--peak-tflops -5"},
+      {{"--params", "1e9", "--peak-tflops", "1e300"}, "--peak-tflops 1e300"},
       {{"--params", "1e9", "--bandwidth", "0"}, "--bandwidth 0"},
+      {{"--params", "1e9", "--bandwidth", "1e300"}, "--bandwidth 1e300"},
+      {{"--explain", "run.jsonl", "--html", "page.html"}, "--html: is of a plan, not of --explain"},
+      {{"--layers", "2", "--hidden", "64", "--heads", "4", "--inference", "--sweep", "ranks=1,2"},
+       "--sweep: is of the formulas"},
       {{"--params", "1e9", "--sweep", "width=3"}, "--sweep width=3"},
       {{"--params", "1e9", "--sweep", "ranks=0,1"}, "--ranks 0"},
       {{"--model", "nowhere", "--sweep", "ranks=1"}, "--sweep: goes with --params"},
@@ -209,6 +214,15 @@ TEST(Plan, TakesDirectoriesOfAnyName) {
       EXPECT_TRUE(names(finished.out, "model\ufffd"));
     }
   }
+}
+
+// The command asks for what was planned.
+TEST(Plan, RepeatsTheTiersInTheCommandForInference) {
+  const Json json = planned({"--inference", "--model", golden("gpt2-tiny").string(), "--device", "cpu", "--memory",
+                             "device=64MiB,host=64MiB", "--simulate-link", "host-device=8MB/s", "--prompt-tokens", "4",
+                             "--new-tokens", "4"});
+  EXPECT_TRUE(names(json.at("recommended").at("command"), "--device cpu", "--memory device=64MiB,host=64MiB",
+                    "--simulate-link host-device=8MB/s"));
 }
 
 // Host memory and disk of a described node are shared by the ranks that run on it, in training and in inference.

@@ -169,8 +169,16 @@ std::string explanation(const PlanOptions& options) {
 }
 
 std::string answer_to(const PlanOptions& options) {
-  if (!options.explain.empty()) return explanation(options);
-  if (!options.sweeps.empty()) return sweep(options);
+  if (!options.explain.empty()) {
+    if (!options.html.empty())
+      throw UsageError("plan: --html: is of a plan, not of --explain; zeepo train --dashboard shows a run");
+    return explanation(options);
+  }
+  if (!options.sweeps.empty()) {
+    if (options.inference)
+      throw UsageError("plan: --sweep: is of the formulas of training; leave it or --inference out");
+    return sweep(options);
+  }
   const Source source = source_of(options);
   if (options.inference) return plan_of_inference(options);
   const TextbookQuestion question = question_of(options, source);

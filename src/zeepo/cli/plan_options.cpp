@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "zeepo/plan/count.h"
 #include "zeepo/train/option_values.h"
@@ -30,9 +29,10 @@ void of_hardware(TrainOptions& options, const Hardware& hardware, const RankCoun
 
 // Above 0, times `unit`.
 double parse_rate(const std::string& option, const std::string& text, double unit) {
-  const double value = parse_number(option, text) * unit;
-  if (!(value > 0 && std::isfinite(value))) throw UsageError("{} {}: must be a number above 0", option, text);
-  return value;
+  constexpr double kMost = 1e9;  // a zettaFLOP/s, an exabyte/s
+  const double value = parse_number(option, text);
+  if (!(value > 0 && value <= kMost)) throw UsageError("{} {}: must be above 0, and {:g} at most", option, text, kMost);
+  return value * unit;
 }
 
 }  // namespace
