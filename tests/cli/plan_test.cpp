@@ -1,4 +1,5 @@
 // `zeepo plan` as scripts see it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/plan/paper_tables.h"
 #include "tests/support/errors.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
@@ -43,22 +45,53 @@ TEST(Plan, GivesTheExampleOfZero) {
   EXPECT_EQ(planned({"--params", "7.5B", "--ranks", "64", "--memory", "device=16GB"}).at("recommended").at("stage"), 3);
 }
 
-TEST(Plan, GivesTheTrillionOfZeroInfinity) {
-  const Arguments shape{"--layers", "128", "--hidden",        "25600", "--heads",           "256", "--vocab", "50257",
-                        "--ranks",  "16",  "--gpus-per-node", "16",    "--bytes-per-param", "20"};
-  const auto with_batch = [&](const char* samples) {
-    Arguments arguments = shape;
-    arguments.insert(arguments.end(), {"--micro-batch", samples, "--seq-len", "1024"});
-    return planned(arguments);
-  };
+// One for each point of a sweep.
+std::vector<Json> swept(Arguments arguments) {
+  arguments.emplace_back("--json");
+  const Finished finished = plan(arguments);
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  std::vector<Json> plans;
+  std::istringstream lines(finished.out);
+  for (std::string line; std::getline(lines, line);) plans.push_back(Json::parse(line));
+  return plans;
+}
+
+TEST(Plan, GivesTheTableOfZero) {
+  const std::vector<Json> plans = swept({"--sweep", "ranks=1,4,16,64,256,1024", "--sweep", "params=7.5e9,128B,1e12"});
+  ASSERT_EQ(plans.size(), zero_table().size() * kZeroModels.size());
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const ZeroRow& row = zero_table()[i / kZeroModels.size()];
+    const std::size_t model = i % kZeroModels.size();
+    EXPECT_EQ(plans[i].at("ranks"), row.ranks);
+    EXPECT_EQ(plans[i].at("params"), kZeroModels[model]);
+    for (std::size_t stage = 1; stage <= 3; ++stage) {
+      const double bytes = plans[i].at("stages").at(stage).at("bytes_per_rank").get<double>();
+      EXPECT_TRUE(is_printed(bytes / 1e9, row, 3 * model + stage - 1))
+          << kZeroModels[model] << " on " << row.ranks << " ranks, stage " << stage << ": " << bytes;
+    }
+  }
+}
+
+TEST(Plan, GivesTheTableOfZeroInfinity) {
   const double tebi = 0x1p40, gibi = 0x1p30;
-  const Json four = with_batch("4"), two = with_batch("2");
-  EXPECT_NEAR(four.at("params").get<double>() / 1e12, 1.01, 0.005);
-  EXPECT_NEAR(four.at("stages").at(0).at("bytes_per_rank").get<double>() / tebi, 18.31, 0.005);
-  EXPECT_NEAR(two.at("activations").at("checkpoint_bytes_per_node").get<double>() / tebi, 0.20, 0.005);
-  EXPECT_NEAR(four.at("activations").at("full_bytes_per_node").get<double>() / tebi, 7.13, 0.005 + 1e-9);
-  EXPECT_NEAR(four.at("working").at("model_state_bytes").get<double>() / gibi, 9.77, 0.005);
-  EXPECT_NEAR(four.at("working").at("activation_bytes").get<double>() / gibi, 3.56, 0.005);
+  for (const InfinityRow& row : infinity_table()) {
+    SCOPED_TRACE(row.trillions);
+    const std::vector<Json> plans =
+        swept({"--layers", fmt::format("{}", row.layers), "--hidden", fmt::format("{}", row.hidden), "--heads",
+               fmt::format("{}", row.heads), "--vocab", "50257", "--ranks", "16", "--gpus-per-node", "16",
+               "--bytes-per-param", "20", "--seq-len", "1024", "--sweep", "micro-batch=2,4"});
+    ASSERT_EQ(plans.size(), 2u);
+    const Json &two = plans[0], &four = plans[1];
+    const auto near = [](const Json& value, double unit, double printed) {
+      EXPECT_NEAR(value.get<double>() / unit, printed, kInfinityDigit);
+    };
+    near(four.at("params"), 1e12, row.trillions);
+    near(four.at("stages").at(0).at("bytes_per_rank"), tebi, row.states);
+    near(four.at("activations").at("full_bytes_per_node"), tebi, row.activations);
+    near(two.at("activations").at("checkpoint_bytes_per_node"), tebi, row.checkpoints);
+    near(four.at("working").at("model_state_bytes"), gibi, row.state_working);
+    near(four.at("working").at("activation_bytes"), gibi, row.activation_working);
+  }
 }
 
 TEST(Plan, SweepsOverSeveralOptions) {
