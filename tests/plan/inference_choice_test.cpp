@@ -108,6 +108,24 @@ TEST(InferenceChoice, KeepsSmallModelsOnOneGpu) {
             8 * streamed.time->tokens_per_second);
 }
 
+// A prompt is read at the products' rate at best.
+TEST(InferenceChoice, ReadsPromptsNoFasterThanTheirProducts) {
+  InferenceQuestion question = question_on("h200", qwen(k3B), {1});
+  question.weights = {CodedType::same};
+  const double params = static_cast<double>(parameter_count(question.config));
+  double before = 0;
+  for (const std::int64_t prompt : {128, 1024, 4096, 16384}) {
+    question.texts.prompt_tokens = prompt;
+    const auto choices = inference_choices(question);
+    const double seconds = choice_named(choices, 1, CodedType::same, "resident").time->first_token_seconds;
+    EXPECT_GT(seconds, before) << prompt;
+    before = seconds;
+    // The embedding, which is the head here, is multiplied with the last token alone.
+    const double embedding = static_cast<double>(question.config.vocab * question.config.hidden);
+    EXPECT_GE(seconds, 2 * (params - embedding) * static_cast<double>(prompt) / 740e12) << prompt;
+  }
+}
+
 // Where all of it does not fit, a part stays on the device and is not fetched.
 TEST(InferenceChoice, KeepsWhatFitsOnTheDevice) {
   InferenceQuestion question = question_on("rtx4090", qwen(k14B), {1});

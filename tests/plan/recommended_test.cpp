@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tests/plan/model_shapes.h"
 #include "tests/support/errors.h"
@@ -68,6 +69,45 @@ TEST_F(RecommendedTest, StaysWithinTheBudgets) {
       EXPECT_LE(found.memory.bytes[0], device * kGiB) << ranks;
       EXPECT_LE(found.memory.bytes[1], 60 * kGiB) << ranks;
     }
+}
+
+// The models and settings that were measured by hand on an H200: bench/RESULTS.md.
+TEST(RecommendedOnAnH200, IsWhatWasFastestByHand) {
+  const PlanMachine machine = described_machine(find_hardware("h200"));
+  const auto recommended = [&](const QwenShape& shape, double* best) {
+    const TestDirectory directory;
+    write_qwen_config(directory, shape);
+    ExactQuestion question;
+    TrainOptions& options = question.options;
+    options.model = directory.path();
+    options.backend = Backend::cuda;
+    options.dtype = DType::bf16;
+    options.seq_len = 2048;
+    options.micro_batch = 4;
+    options.grad_accum = 4;
+    options.device_bytes = 138 * kGiB;
+    options.host_bytes = 110 * kGiB;
+    const RunSetup asked = exact_setup(question);
+    const RankRoom room = exact_room(asked);
+    const std::vector<ExactPlan> plans = exact_plans(asked, room, machine);
+    *best = std::numeric_limits<double>::infinity();
+    for (const ExactPlan& plan : plans)
+      if (plan.fits() && plan.time) *best = std::min(*best, plan.time->seconds);
+    return recommend(asked, room, machine, plans);
+  };
+  double best = 0;
+  const Recommended three = recommended(k3B, &best);
+  EXPECT_TRUE(three.setup.options.placement.on_device());
+  EXPECT_FALSE(three.setup.options.activation_checkpointing);
+  EXPECT_LE(three.time->seconds, 1.05 * best);
+  const Recommended seven = recommended(k7B, &best);
+  EXPECT_GT(seven.setup.options.placement.optimizer.host, 0);
+  EXPECT_TRUE(seven.setup.options.placement.params.on_device());
+  EXPECT_FALSE(seven.setup.options.activation_checkpointing);
+  EXPECT_LE(seven.time->seconds, 1.05 * best);
+  const Recommended fourteen = recommended(k14B, &best);
+  ASSERT_TRUE(fourteen.fits);
+  EXPECT_LE(fourteen.time->seconds, 1.05 * best);
 }
 
 const ExactPlan& plan_named(const std::vector<ExactPlan>& plans, const std::string& name) {
