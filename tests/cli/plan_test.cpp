@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -33,7 +34,27 @@ Json planned(Arguments arguments) {
   return Json::parse(finished.out);
 }
 
-TEST(Plan, GivesTheExampleOfZero) {
+// Plans go by what `zeepo probe` has kept here, and by nothing that the developer has kept.
+class Plan : public testing::Test {
+ protected:
+  Plan() {
+    if (const char* value = std::getenv(kVariable)) before_ = value;
+    ::setenv(kVariable, cache_.path().c_str(), 1);
+  }
+  ~Plan() override {
+    if (before_.empty())
+      ::unsetenv(kVariable);
+    else
+      ::setenv(kVariable, before_.c_str(), 1);
+  }
+
+ private:
+  static constexpr const char* kVariable = "XDG_CACHE_HOME";
+  TestDirectory cache_;
+  std::string before_;
+};
+
+TEST_F(Plan, GivesTheExampleOfZero) {
   const Json json = planned({"--params", "7.5e9", "--ranks", "64"});
   EXPECT_EQ(json.at("params"), 7'500'000'000);
   const std::vector<std::int64_t> bytes{120'000'000'000, 31'406'250'000, 16'640'625'000, 1'875'000'000};
@@ -56,7 +77,7 @@ std::vector<Json> swept(Arguments arguments) {
   return plans;
 }
 
-TEST(Plan, GivesTheTableOfZero) {
+TEST_F(Plan, GivesTheTableOfZero) {
   const std::vector<Json> plans = swept({"--sweep", "ranks=1,4,16,64,256,1024", "--sweep", "params=7.5e9,128B,1e12"});
   ASSERT_EQ(plans.size(), zero_table().size() * kZeroModels.size());
   for (std::size_t i = 0; i < plans.size(); ++i) {
@@ -72,7 +93,7 @@ TEST(Plan, GivesTheTableOfZero) {
   }
 }
 
-TEST(Plan, GivesTheTableOfZeroInfinity) {
+TEST_F(Plan, GivesTheTableOfZeroInfinity) {
   const double tebi = 0x1p40, gibi = 0x1p30;
   for (const InfinityRow& row : infinity_table()) {
     SCOPED_TRACE(row.trillions);
@@ -94,7 +115,7 @@ TEST(Plan, GivesTheTableOfZeroInfinity) {
   }
 }
 
-TEST(Plan, SweepsOverSeveralOptions) {
+TEST_F(Plan, SweepsOverSeveralOptions) {
   const Finished csv = plan({"--layers", "2", "--hidden", "64", "--heads", "4", "--sweep", "hidden=64..256", "--sweep",
                              "ranks=1,2", "--sweep", "bandwidth=1,10.5"});
   EXPECT_EQ(csv.code, 0) << csv.err;
@@ -108,7 +129,7 @@ TEST(Plan, SweepsOverSeveralOptions) {
   EXPECT_EQ(bytes, (std::vector<std::int64_t>{16'000'000'000, 4'000'000'000}));
 }
 
-TEST(Plan, RefusesNonsenseInOneMessage) {
+TEST_F(Plan, RefusesNonsenseInOneMessage) {
   const std::vector<std::pair<Arguments, std::string>> cases{
       {{}, "--model DIR"},
       {{"--params", "1e9", "--layers", "2"}, "not by several"},
@@ -182,7 +203,7 @@ Arguments words_of(const std::string& command) {
 }
 
 // What is planned is what the recommended run plans, and uses.
-TEST(Plan, RecommendsARunThatFits) {
+TEST_F(Plan, RecommendsARunThatFits) {
   for (const char* memory : {"device=64MiB,host=64MiB", "device=600KiB,host=64MiB", "device=400KiB,host=64MiB"}) {
     const Json json = planned({"--model", golden("gpt2-tiny").string(), "--device", "cpu", "--dtype", "bf16",
                                "--seq-len", "16", "--micro-batch", "2", "--memory", memory});
@@ -204,7 +225,7 @@ TEST(Plan, RecommendsARunThatFits) {
   }
 }
 
-TEST(Plan, PlansEveryStageOfAModelForManyRanks) {
+TEST_F(Plan, PlansEveryStageOfAModelForManyRanks) {
   const Json json = planned({"--model", golden("gpt2-tiny").string(), "--ranks", "24", "--gpus-per-node", "8",
                              "--device", "cpu", "--seq-len", "16", "--memory", "device=64MiB,host=64MiB"});
   EXPECT_EQ(json.at("exact").at("ranks_on_node"), 8);
@@ -219,7 +240,7 @@ TEST(Plan, PlansEveryStageOfAModelForManyRanks) {
 }
 
 // Ten to the fifteenth: the formulas' figures still fit 63 bits; ten times as many do not.
-TEST(Plan, CountsAQuadrillionParameters) {
+TEST_F(Plan, CountsAQuadrillionParameters) {
   const Json json = planned({"--params", "1e15", "--ranks", "1000"});
   EXPECT_EQ(json.at("stages").at(0).at("bytes_per_rank"), 16'000'000'000'000'000);
   EXPECT_EQ(json.at("stages").at(3).at("bytes_per_rank"), 16'000'000'000'000);
@@ -231,7 +252,7 @@ TEST(Plan, CountsAQuadrillionParameters) {
 }
 
 // Bytes of a name that are no UTF-8 become U+FFFD.
-TEST(Plan, TakesDirectoriesOfAnyName) {
+TEST_F(Plan, TakesDirectoriesOfAnyName) {
   const TestDirectory directory;
   const std::string model = (directory.path() / "model\xff").string();
   std::filesystem::copy(golden("gpt2-tiny"), model, std::filesystem::copy_options::recursive);
@@ -250,7 +271,7 @@ TEST(Plan, TakesDirectoriesOfAnyName) {
 }
 
 // The command asks for what was planned.
-TEST(Plan, RepeatsTheTiersInTheCommandForInference) {
+TEST_F(Plan, RepeatsTheTiersInTheCommandForInference) {
   const Json json = planned({"--inference", "--model", golden("gpt2-tiny").string(), "--device", "cpu", "--memory",
                              "device=64MiB,host=64MiB", "--simulate-link", "host-device=8MB/s", "--prompt-tokens", "4",
                              "--new-tokens", "4"});
@@ -259,7 +280,7 @@ TEST(Plan, RepeatsTheTiersInTheCommandForInference) {
 }
 
 // Host memory and disk of a described node are shared by the ranks that run on it, in training and in inference.
-TEST(Plan, SharesANodeAmongTheRanksThatRunOnIt) {
+TEST_F(Plan, SharesANodeAmongTheRanksThatRunOnIt) {
   const auto host = [](const Arguments& ranks) {
     Arguments training{"--model", golden("gpt2-tiny").string(), "--hardware", "h200"};
     training.insert(training.end(), ranks.begin(), ranks.end());
@@ -279,7 +300,7 @@ TEST(Plan, SharesANodeAmongTheRanksThatRunOnIt) {
 }
 
 // Nothing fits in files where there are none.
-TEST(Plan, KnowsMachinesWithoutADisk) {
+TEST_F(Plan, KnowsMachinesWithoutADisk) {
   const TestDirectory directory;
   const std::string file = directory
                                .write("node.json", R"({"name": "no disk", "nodes": 1, "gpus_per_node": 1,
@@ -304,7 +325,7 @@ TEST(Plan, KnowsMachinesWithoutADisk) {
   EXPECT_TRUE(names(refused.err, "no disk is described without a disk"));
 }
 
-TEST(Plan, PlansInference) {
+TEST_F(Plan, PlansInference) {
   const Arguments asked{"--inference",
                         "--model",
                         golden("gpt2-tiny").string(),
@@ -358,7 +379,7 @@ TEST(Plan, PlansInference) {
     }
 }
 
-TEST(Plan, WritesAPageThatNeedsNothingElse) {
+TEST_F(Plan, WritesAPageThatNeedsNothingElse) {
   const TestDirectory directory;
   const std::string page = (directory.path() / "plan.html").string();
   const std::vector<std::pair<Arguments, std::string>> cases{
@@ -382,7 +403,75 @@ TEST(Plan, WritesAPageThatNeedsNothingElse) {
   EXPECT_TRUE(names(failed.err, "/nowhere/plan.html"));
 }
 
-TEST(Plan, FitsATerminalOf80Columns) {
+// Of the golden model, a few steps, with its log.
+Finished train(const std::string& log, const Arguments& more) {
+  Arguments arguments{"train",
+                      "--model",
+                      golden("gpt2-tiny").string(),
+                      "--data",
+                      (golden("gpt2-tiny") / "tokens.bin").string(),
+                      "--device",
+                      "cpu",
+                      "--seq-len",
+                      "16",
+                      "--steps",
+                      "3",
+                      "--threads",
+                      "1",
+                      "--log",
+                      log};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_program(ZEEPO_PROGRAM, arguments, {});
+}
+
+TEST_F(Plan, GoesByTheProbeThatWasKept) {
+  const Arguments asked{"--model",  golden("gpt2-tiny").string(), "--device", "cpu", "--seq-len", "16",
+                        "--memory", "device=64MiB,host=64MiB"};
+  const Json before = planned(asked);
+  EXPECT_TRUE(before.at("machine").is_null());
+  EXPECT_TRUE(before.at("recommended").at("time").is_null());
+  const Finished probed = run_program(ZEEPO_PROGRAM, {"probe", "--device", "cpu", "--threads", "1"}, {});
+  ASSERT_EQ(probed.code, 0) << probed.err;
+  const Json after = planned(asked);
+  EXPECT_TRUE(after.at("machine").get<std::string>().starts_with("zeepo probe of 2")) << after.at("machine");
+  EXPECT_GT(after.at("recommended").at("time").at("step_seconds").get<double>(), 0);
+  EXPECT_GT(after.at("exact").at("plans").at(0).at("time").at("tokens_per_second").get<double>(), 0);
+
+  // A finished run is planned again from its log.
+  const TestDirectory directory;
+  const std::string log = (directory.path() / "run.jsonl").string();
+  ASSERT_EQ(train(log, {}).code, 0);
+  const Json told = planned({"--explain", log});
+  EXPECT_GT(told.at("time").at("predicted_seconds").get<double>(), 0);
+  EXPECT_EQ(told.at("time").at("predicted_by"), after.at("machine"));
+}
+
+TEST_F(Plan, ExplainsAndComparesRuns) {
+  const TestDirectory directory;
+  const std::string resident = (directory.path() / "resident.jsonl").string(),
+                    offloaded = (directory.path() / "offloaded.jsonl").string();
+  ASSERT_EQ(train(resident, {}).code, 0);
+  const Finished trained = train(offloaded, {"--offload-optimizer", "host", "--offload-param", "host"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Finished text = plan({"--explain", offloaded});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(names(text.out, "host optimizer", "host at once", "time of a step", "not planned: zeepo probe",
+                    "host to device a step", "device to host a step", "advice"));
+  const Json told = planned({"--explain", offloaded});
+  EXPECT_TRUE(told.at("time").at("predicted_seconds").is_null());
+  EXPECT_GT(told.at("bytes_per_step").at("link_bytes/host_to_device").get<double>(), 0);
+  EXPECT_TRUE(planned({"--explain", resident}).at("bytes_per_step").empty());
+
+  const Finished beside = run_program(ZEEPO_PROGRAM, {"compare", resident, offloaded}, {});
+  EXPECT_EQ(beside.code, 0) << beside.err;
+  EXPECT_TRUE(names(beside.out, "resident", "offloaded", "host memory, peak", "loss, last"));
+  const Finished json = run_program(ZEEPO_PROGRAM, {"compare", "--json", resident, offloaded}, {});
+  EXPECT_EQ(json.code, 0) << json.err;
+  EXPECT_TRUE(names(json.out, "loss_last", "peak_bytes/host"));
+  EXPECT_TRUE(Json::accept(json.out)) << json.out;
+}
+
+TEST_F(Plan, FitsATerminalOf80Columns) {
   const Finished finished = plan({"--model", golden("gpt2-tiny").string(), "--ranks", "8", "--device", "cuda",
                                   "--seq-len", "16", "--memory", "device=1MiB,host=100KiB"});
   EXPECT_EQ(finished.code, 0) << finished.err;

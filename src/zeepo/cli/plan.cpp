@@ -23,6 +23,7 @@
 #include "zeepo/plan/plan_page.h"
 #include "zeepo/plan/plan_text.h"
 #include "zeepo/plan/recommended.h"
+#include "zeepo/plan/replanned_run.h"
 #include "zeepo/plan/sweep.h"
 #include "zeepo/plan/textbook_choice.h"
 #include "zeepo/train/option_values.h"
@@ -162,7 +163,8 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
 std::string explanation(const PlanOptions& options) {
   const RunLog log = read_run_log(options.explain);
   try {
-    return options.json ? line_of(explanation_json(log.digest)) : explanation_text(log.digest);
+    const PredictedStep predicted = predict_again(log.digest.plan());
+    return options.json ? line_of(explanation_json(log.digest, predicted)) : explanation_text(log.digest, predicted);
   } catch (const Error& error) {
     throw Error("plan: --explain {}: {}", options.explain.string(), error.what());
   }
