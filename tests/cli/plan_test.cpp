@@ -1,10 +1,14 @@
 // `zeepo plan` as scripts see it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/plan/paper_tables.h"
 #include "tests/support/errors.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
@@ -30,7 +34,27 @@ Json planned(Arguments arguments) {
   return Json::parse(finished.out);
 }
 
-TEST(Plan, GivesTheExampleOfZero) {
+// Plans go by what `zeepo probe` has kept here, and by nothing that the developer has kept.
+class Plan : public testing::Test {
+ protected:
+  Plan() {
+    if (const char* value = std::getenv(kVariable)) before_ = value;
+    ::setenv(kVariable, cache_.path().c_str(), 1);
+  }
+  ~Plan() override {
+    if (before_.empty())
+      ::unsetenv(kVariable);
+    else
+      ::setenv(kVariable, before_.c_str(), 1);
+  }
+
+ private:
+  static constexpr const char* kVariable = "XDG_CACHE_HOME";
+  TestDirectory cache_;
+  std::string before_;
+};
+
+TEST_F(Plan, GivesTheExampleOfZero) {
   const Json json = planned({"--params", "7.5e9", "--ranks", "64"});
   EXPECT_EQ(json.at("params"), 7'500'000'000);
   const std::vector<std::int64_t> bytes{120'000'000'000, 31'406'250'000, 16'640'625'000, 1'875'000'000};
@@ -42,25 +66,56 @@ TEST(Plan, GivesTheExampleOfZero) {
   EXPECT_EQ(planned({"--params", "7.5B", "--ranks", "64", "--memory", "device=16GB"}).at("recommended").at("stage"), 3);
 }
 
-TEST(Plan, GivesTheTrillionOfZeroInfinity) {
-  const Arguments shape{"--layers", "128", "--hidden",        "25600", "--heads",           "256", "--vocab", "50257",
-                        "--ranks",  "16",  "--gpus-per-node", "16",    "--bytes-per-param", "20"};
-  const auto with_batch = [&](const char* samples) {
-    Arguments arguments = shape;
-    arguments.insert(arguments.end(), {"--micro-batch", samples, "--seq-len", "1024"});
-    return planned(arguments);
-  };
-  const double tebi = 0x1p40, gibi = 0x1p30;
-  const Json four = with_batch("4"), two = with_batch("2");
-  EXPECT_NEAR(four.at("params").get<double>() / 1e12, 1.01, 0.005);
-  EXPECT_NEAR(four.at("stages").at(0).at("bytes_per_rank").get<double>() / tebi, 18.31, 0.005);
-  EXPECT_NEAR(two.at("activations").at("checkpoint_bytes_per_node").get<double>() / tebi, 0.20, 0.005);
-  EXPECT_NEAR(four.at("activations").at("full_bytes_per_node").get<double>() / tebi, 7.13, 0.005 + 1e-9);
-  EXPECT_NEAR(four.at("working").at("model_state_bytes").get<double>() / gibi, 9.77, 0.005);
-  EXPECT_NEAR(four.at("working").at("activation_bytes").get<double>() / gibi, 3.56, 0.005);
+// One for each point of a sweep.
+std::vector<Json> swept(Arguments arguments) {
+  arguments.emplace_back("--json");
+  const Finished finished = plan(arguments);
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  std::vector<Json> plans;
+  std::istringstream lines(finished.out);
+  for (std::string line; std::getline(lines, line);) plans.push_back(Json::parse(line));
+  return plans;
 }
 
-TEST(Plan, SweepsOverSeveralOptions) {
+TEST_F(Plan, GivesTheTableOfZero) {
+  const std::vector<Json> plans = swept({"--sweep", "ranks=1,4,16,64,256,1024", "--sweep", "params=7.5e9,128B,1e12"});
+  ASSERT_EQ(plans.size(), zero_table().size() * kZeroModels.size());
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const ZeroRow& row = zero_table()[i / kZeroModels.size()];
+    const std::size_t model = i % kZeroModels.size();
+    EXPECT_EQ(plans[i].at("ranks"), row.ranks);
+    EXPECT_EQ(plans[i].at("params"), kZeroModels[model]);
+    for (std::size_t stage = 1; stage <= 3; ++stage) {
+      const double bytes = plans[i].at("stages").at(stage).at("bytes_per_rank").get<double>();
+      EXPECT_TRUE(is_printed(bytes / 1e9, row, 3 * model + stage - 1))
+          << kZeroModels[model] << " on " << row.ranks << " ranks, stage " << stage << ": " << bytes;
+    }
+  }
+}
+
+TEST_F(Plan, GivesTheTableOfZeroInfinity) {
+  const double tebi = 0x1p40, gibi = 0x1p30;
+  for (const InfinityRow& row : infinity_table()) {
+    SCOPED_TRACE(row.trillions);
+    const std::vector<Json> plans =
+        swept({"--layers", fmt::format("{}", row.layers), "--hidden", fmt::format("{}", row.hidden), "--heads",
+               fmt::format("{}", row.heads), "--vocab", "50257", "--ranks", "16", "--gpus-per-node", "16",
+               "--bytes-per-param", "20", "--seq-len", "1024", "--sweep", "micro-batch=2,4"});
+    ASSERT_EQ(plans.size(), 2u);
+    const Json &two = plans[0], &four = plans[1];
+    const auto near = [](const Json& value, double unit, double printed) {
+      EXPECT_NEAR(value.get<double>() / unit, printed, kInfinityDigit);
+    };
+    near(four.at("params"), 1e12, row.trillions);
+    near(four.at("stages").at(0).at("bytes_per_rank"), tebi, row.states);
+    near(four.at("activations").at("full_bytes_per_node"), tebi, row.activations);
+    near(two.at("activations").at("checkpoint_bytes_per_node"), tebi, row.checkpoints);
+    near(four.at("working").at("model_state_bytes"), gibi, row.state_working);
+    near(four.at("working").at("activation_bytes"), gibi, row.activation_working);
+  }
+}
+
+TEST_F(Plan, SweepsOverSeveralOptions) {
   const Finished csv = plan({"--layers", "2", "--hidden", "64", "--heads", "4", "--sweep", "hidden=64..256", "--sweep",
                              "ranks=1,2", "--sweep", "bandwidth=1,10.5"});
   EXPECT_EQ(csv.code, 0) << csv.err;
@@ -74,7 +129,7 @@ TEST(Plan, SweepsOverSeveralOptions) {
   EXPECT_EQ(bytes, (std::vector<std::int64_t>{16'000'000'000, 4'000'000'000}));
 }
 
-TEST(Plan, RefusesNonsenseInOneMessage) {
+TEST_F(Plan, RefusesNonsenseInOneMessage) {
   const std::vector<std::pair<Arguments, std::string>> cases{
       {{}, "--model DIR"},
       {{"--params", "1e9", "--layers", "2"}, "not by several"},
@@ -88,7 +143,12 @@ TEST(Plan, RefusesNonsenseInOneMessage) {
       {{"--params", "1e9", "--memory", "device=-1GB"}, "plan: --memory"},
       {{"--params", "1e9", "--dtype", "bf16"}, "--dtype: goes with --model"},
       {{"--params", "1e9", "--peak-tflops", "-5"}, "--peak-tflops -5"},
+      {{"--params", "1e9", "--peak-tflops", "1e300"}, "--peak-tflops 1e300"},
       {{"--params", "1e9", "--bandwidth", "0"}, "--bandwidth 0"},
+      {{"--params", "1e9", "--bandwidth", "1e300"}, "--bandwidth 1e300"},
+      {{"--explain", "run.jsonl", "--html", "page.html"}, "--html: is of a plan, not of --explain"},
+      {{"--layers", "2", "--hidden", "64", "--heads", "4", "--inference", "--sweep", "ranks=1,2"},
+       "--sweep: is of the formulas"},
       {{"--params", "1e9", "--sweep", "width=3"}, "--sweep width=3"},
       {{"--params", "1e9", "--sweep", "ranks=0,1"}, "--ranks 0"},
       {{"--model", "nowhere", "--sweep", "ranks=1"}, "--sweep: goes with --params"},
@@ -98,7 +158,16 @@ TEST(Plan, RefusesNonsenseInOneMessage) {
       {{"--layers", "1e9", "--hidden", "1e9", "--heads", "1"}, "2^63"},
       {{"--layers", "2", "--hidden", "-64", "--heads", "4"}, "--hidden -64"},
       {{"--layers", "2.5", "--hidden", "64", "--heads", "4"}, "--layers 2.5"},
+      {{"--layers", "100000", "--hidden", "64", "--heads", "4", "--hardware", "h200"}, "plan: --layers 100000"},
+      {{"--layers", "100000", "--hidden", "64", "--heads", "4", "--inference"}, "plan: --layers 100000"},
+      {{"--layers", "2", "--hidden", "2e6", "--heads", "4", "--hardware", "h200"}, "plan: --hidden 2000000"},
+      {{"--layers", "2", "--hidden", "64", "--heads", "4", "--vocab", "2e17", "--hardware", "h200"},
+       "plan: --vocab 200000000000000000"},
+      {{"--layers", "2", "--hidden", "64", "--heads", "4", "--inference", "--prompt-tokens", "1e18"},
+       "plan: --prompt-tokens 1000000000000000000"},
       {{"--params", "1e9", "--gpus-per-node", "-1"}, "--gpus-per-node -1"},
+      {{"--model", golden("gpt2-tiny").string(), "--hardware", "h200", "--ranks", "16", "--gpus-per-node", "16"},
+       "--gpus-per-node 16"},
       {{"--params", "1e9", "--inference"}, "--params 1e9"},
       {{"--model", golden("gpt2-tiny").string(), "--inference", "--batch", "0"}, "--batch 0"},
       {{"--model", golden("gpt2-tiny").string(), "--inference", "--new-tokens", "-3"}, "--new-tokens -3"},
@@ -134,7 +203,7 @@ Arguments words_of(const std::string& command) {
 }
 
 // What is planned is what the recommended run plans, and uses.
-TEST(Plan, RecommendsARunThatFits) {
+TEST_F(Plan, RecommendsARunThatFits) {
   for (const char* memory : {"device=64MiB,host=64MiB", "device=600KiB,host=64MiB", "device=400KiB,host=64MiB"}) {
     const Json json = planned({"--model", golden("gpt2-tiny").string(), "--device", "cpu", "--dtype", "bf16",
                                "--seq-len", "16", "--micro-batch", "2", "--memory", memory});
@@ -156,7 +225,7 @@ TEST(Plan, RecommendsARunThatFits) {
   }
 }
 
-TEST(Plan, PlansEveryStageOfAModelForManyRanks) {
+TEST_F(Plan, PlansEveryStageOfAModelForManyRanks) {
   const Json json = planned({"--model", golden("gpt2-tiny").string(), "--ranks", "24", "--gpus-per-node", "8",
                              "--device", "cpu", "--seq-len", "16", "--memory", "device=64MiB,host=64MiB"});
   EXPECT_EQ(json.at("exact").at("ranks_on_node"), 8);
@@ -171,7 +240,7 @@ TEST(Plan, PlansEveryStageOfAModelForManyRanks) {
 }
 
 // Ten to the fifteenth: the formulas' figures still fit 63 bits; ten times as many do not.
-TEST(Plan, CountsAQuadrillionParameters) {
+TEST_F(Plan, CountsAQuadrillionParameters) {
   const Json json = planned({"--params", "1e15", "--ranks", "1000"});
   EXPECT_EQ(json.at("stages").at(0).at("bytes_per_rank"), 16'000'000'000'000'000);
   EXPECT_EQ(json.at("stages").at(3).at("bytes_per_rank"), 16'000'000'000'000);
@@ -182,7 +251,81 @@ TEST(Plan, CountsAQuadrillionParameters) {
   EXPECT_TRUE(names(finished.err, "gradient norm", "128 ranks", "at most 2^29"));
 }
 
-TEST(Plan, PlansInference) {
+// Bytes of a name that are no UTF-8 become U+FFFD.
+TEST_F(Plan, TakesDirectoriesOfAnyName) {
+  const TestDirectory directory;
+  const std::string model = (directory.path() / "model\xff").string();
+  std::filesystem::copy(golden("gpt2-tiny"), model, std::filesystem::copy_options::recursive);
+  const Arguments asked{"--model",     model, "--device", "cpu", "--memory", "device=300KiB,host=1KiB,nvme=1GB",
+                        "--nvme-path", model};
+  for (const Arguments& more : {Arguments{"--seq-len", "16"}, Arguments{"--seq-len", "16", "--json"},
+                                Arguments{"--inference", "--prompt-tokens", "4", "--new-tokens", "4", "--json"}}) {
+    Arguments arguments = asked;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Finished finished = plan(arguments);
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    if (more.back() == "--json") {
+      EXPECT_TRUE(names(finished.out, "model\ufffd"));
+    }
+  }
+}
+
+// The command asks for what was planned.
+TEST_F(Plan, RepeatsTheTiersInTheCommandForInference) {
+  const Json json = planned({"--inference", "--model", golden("gpt2-tiny").string(), "--device", "cpu", "--memory",
+                             "device=64MiB,host=64MiB", "--simulate-link", "host-device=8MB/s", "--prompt-tokens", "4",
+                             "--new-tokens", "4"});
+  EXPECT_TRUE(names(json.at("recommended").at("command"), "--device cpu", "--memory device=64MiB,host=64MiB",
+                    "--simulate-link host-device=8MB/s"));
+}
+
+// Host memory and disk of a described node are shared by the ranks that run on it, in training and in inference.
+TEST_F(Plan, SharesANodeAmongTheRanksThatRunOnIt) {
+  const auto host = [](const Arguments& ranks) {
+    Arguments training{"--model", golden("gpt2-tiny").string(), "--hardware", "h200"};
+    training.insert(training.end(), ranks.begin(), ranks.end());
+    Arguments inference = training;
+    inference.insert(inference.end(), {"--inference", "--prompt-tokens", "4", "--new-tokens", "4"});
+    training.insert(training.end(), {"--seq-len", "16"});
+    const auto share =
+        planned(training).at("exact").at("plans").at(0).at("budget_bytes").at("host").get<std::int64_t>();
+    EXPECT_EQ(planned(inference).at("choices").back().at("budget_bytes").at("host"), share);
+    return share;
+  };
+  const std::int64_t node = std::int64_t{2000} << 30;
+  EXPECT_EQ(host({"--ranks", "8"}), node / 8);
+  EXPECT_EQ(host({"--ranks", "2"}), node / 2);
+  EXPECT_EQ(host({"--ranks", "1"}), node);
+  EXPECT_EQ(host({"--ranks", "8", "--gpus-per-node", "4"}), node / 4);
+}
+
+// Nothing fits in files where there are none.
+TEST_F(Plan, KnowsMachinesWithoutADisk) {
+  const TestDirectory directory;
+  const std::string file = directory
+                               .write("node.json", R"({"name": "no disk", "nodes": 1, "gpus_per_node": 1,
+            "gpu": {"memory": "24GiB", "tflops": {"fp32": 70, "16bit": 150}, "attention_tflops": 110,
+                    "memory_gbps": 900, "kernel_us": 4},
+            "host": {"memory": "64GiB", "step_gelements": 0.9}, "link": {"to_device_gbps": 24, "to_host_gbps": 24},
+            "network": {"within_node_gbps": 20, "between_nodes_gbps": 1.2, "collective_us": 40}})")
+                               .string();
+  const Arguments asked{"--model", golden("gpt2-tiny").string(), "--hardware", file};
+  Arguments training = asked, inference = asked, files = asked;
+  training.insert(training.end(), {"--seq-len", "16"});
+  for (const Json& plan : planned(training).at("exact").at("plans")) {
+    const std::string name = plan.at("name");
+    EXPECT_EQ(plan.at("fits"), name.find("nvme") == std::string::npos) << name;
+  }
+  inference.insert(inference.end(), {"--inference", "--prompt-tokens", "4", "--new-tokens", "4"});
+  for (const Json& choice : planned(inference).at("choices"))
+    EXPECT_EQ(choice.at("fits"), choice.at("weights_in") != "nvme") << choice.at("weights_in");
+  files.insert(files.end(), {"--seq-len", "16", "--nvme-path", directory.path().string()});
+  const Finished refused = plan(files);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_TRUE(names(refused.err, "no disk is described without a disk"));
+}
+
+TEST_F(Plan, PlansInference) {
   const Arguments asked{"--inference",
                         "--model",
                         golden("gpt2-tiny").string(),
@@ -236,7 +379,7 @@ TEST(Plan, PlansInference) {
     }
 }
 
-TEST(Plan, WritesAPageThatNeedsNothingElse) {
+TEST_F(Plan, WritesAPageThatNeedsNothingElse) {
   const TestDirectory directory;
   const std::string page = (directory.path() / "plan.html").string();
   const std::vector<std::pair<Arguments, std::string>> cases{
@@ -260,7 +403,75 @@ TEST(Plan, WritesAPageThatNeedsNothingElse) {
   EXPECT_TRUE(names(failed.err, "/nowhere/plan.html"));
 }
 
-TEST(Plan, FitsATerminalOf80Columns) {
+// Of the golden model, a few steps, with its log.
+Finished train(const std::string& log, const Arguments& more) {
+  Arguments arguments{"train",
+                      "--model",
+                      golden("gpt2-tiny").string(),
+                      "--data",
+                      (golden("gpt2-tiny") / "tokens.bin").string(),
+                      "--device",
+                      "cpu",
+                      "--seq-len",
+                      "16",
+                      "--steps",
+                      "3",
+                      "--threads",
+                      "1",
+                      "--log",
+                      log};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_program(ZEEPO_PROGRAM, arguments, {});
+}
+
+TEST_F(Plan, GoesByTheProbeThatWasKept) {
+  const Arguments asked{"--model",  golden("gpt2-tiny").string(), "--device", "cpu", "--seq-len", "16",
+                        "--memory", "device=64MiB,host=64MiB"};
+  const Json before = planned(asked);
+  EXPECT_TRUE(before.at("machine").is_null());
+  EXPECT_TRUE(before.at("recommended").at("time").is_null());
+  const Finished probed = run_program(ZEEPO_PROGRAM, {"probe", "--device", "cpu", "--threads", "1"}, {});
+  ASSERT_EQ(probed.code, 0) << probed.err;
+  const Json after = planned(asked);
+  EXPECT_TRUE(after.at("machine").get<std::string>().starts_with("zeepo probe of 2")) << after.at("machine");
+  EXPECT_GT(after.at("recommended").at("time").at("step_seconds").get<double>(), 0);
+  EXPECT_GT(after.at("exact").at("plans").at(0).at("time").at("tokens_per_second").get<double>(), 0);
+
+  // A finished run is planned again from its log.
+  const TestDirectory directory;
+  const std::string log = (directory.path() / "run.jsonl").string();
+  ASSERT_EQ(train(log, {}).code, 0);
+  const Json told = planned({"--explain", log});
+  EXPECT_GT(told.at("time").at("predicted_seconds").get<double>(), 0);
+  EXPECT_EQ(told.at("time").at("predicted_by"), after.at("machine"));
+}
+
+TEST_F(Plan, ExplainsAndComparesRuns) {
+  const TestDirectory directory;
+  const std::string resident = (directory.path() / "resident.jsonl").string(),
+                    offloaded = (directory.path() / "offloaded.jsonl").string();
+  ASSERT_EQ(train(resident, {}).code, 0);
+  const Finished trained = train(offloaded, {"--offload-optimizer", "host", "--offload-param", "host"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Finished text = plan({"--explain", offloaded});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(names(text.out, "host optimizer", "host at once", "time of a step", "not planned: zeepo probe",
+                    "host to device a step", "device to host a step", "advice"));
+  const Json told = planned({"--explain", offloaded});
+  EXPECT_TRUE(told.at("time").at("predicted_seconds").is_null());
+  EXPECT_GT(told.at("bytes_per_step").at("link_bytes/host_to_device").get<double>(), 0);
+  EXPECT_TRUE(planned({"--explain", resident}).at("bytes_per_step").empty());
+
+  const Finished beside = run_program(ZEEPO_PROGRAM, {"compare", resident, offloaded}, {});
+  EXPECT_EQ(beside.code, 0) << beside.err;
+  EXPECT_TRUE(names(beside.out, "resident", "offloaded", "host memory, peak", "loss, last"));
+  const Finished json = run_program(ZEEPO_PROGRAM, {"compare", "--json", resident, offloaded}, {});
+  EXPECT_EQ(json.code, 0) << json.err;
+  EXPECT_TRUE(names(json.out, "loss_last", "peak_bytes/host"));
+  EXPECT_TRUE(Json::accept(json.out)) << json.out;
+}
+
+TEST_F(Plan, FitsATerminalOf80Columns) {
   const Finished finished = plan({"--model", golden("gpt2-tiny").string(), "--ranks", "8", "--device", "cuda",
                                   "--seq-len", "16", "--memory", "device=1MiB,host=100KiB"});
   EXPECT_EQ(finished.code, 0) << finished.err;

@@ -6,6 +6,7 @@
 #include "tests/support/test_data.h"
 #include "tests/support/test_directory.h"
 #include "zeepo/base/file.h"
+#include "zeepo/model/config_sizes.h"
 
 namespace zeepo {
 namespace {
@@ -217,6 +218,23 @@ TEST(Config, RefusesSizesThatDoNotFit) {
                             "18446744073709551615", "99999999999999999999", "1e3"})
     for (const char* key : {"num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings"})
       EXPECT_TRUE(names(fault("llama", fmt::format(R"("{}":{})", key, value)), fmt::format("{}: ", key))) << value;
+}
+
+// Of a shape that comes from elsewhere: the caller's names are in the error.
+TEST(Config, ChecksShapesThatNoFileHas) {
+  const ModelConfig good = parse_config(R"({"model_type": "gpt2"})");
+  const SizeNames options{"--layers", "--hidden", "--heads", "--vocab", "--seq-len"};
+  EXPECT_NO_THROW(check(good, "plan", options));
+  const auto error_of = [&](std::int64_t ModelConfig::*field, std::int64_t value) {
+    ModelConfig config = good;
+    config.*field = value;
+    return error_text([&] { check(config, "plan", options); });
+  };
+  EXPECT_TRUE(names(error_of(&ModelConfig::layers, 8193), "plan: --layers 8193: must be from 1 to 8192"));
+  EXPECT_TRUE(names(error_of(&ModelConfig::hidden, (1 << 20) + 1), "--hidden 1048577"));
+  EXPECT_TRUE(names(error_of(&ModelConfig::heads, 0), "--heads 0"));
+  EXPECT_TRUE(names(error_of(&ModelConfig::vocab, std::int64_t{1} << 31), "--vocab 2147483648"));
+  EXPECT_TRUE(names(error_of(&ModelConfig::max_positions, std::int64_t{1} << 31), "--seq-len 2147483648"));
 }
 
 TEST(Config, RefusesValuesOfTheWrongKind) {

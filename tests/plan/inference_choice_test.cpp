@@ -6,8 +6,11 @@
 #include "tests/plan/model_shapes.h"
 #include "tests/support/errors.h"
 #include "tests/support/test_data.h"
+#include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/infer/batch_pass.h"
 #include "zeepo/infer/generator.h"
+#include "zeepo/infer/model_files.h"
+#include "zeepo/model/weight_files.h"
 #include "zeepo/plan/exact_plan.h"
 #include "zeepo/plan/inference_text.h"
 
@@ -79,7 +82,7 @@ TEST(InferenceChoice, PlansALargeModelOnSeveralGpus) {
   ASSERT_NE(best, nullptr);
   EXPECT_EQ(best->ranks, 8);
   EXPECT_EQ(best->name, "resident");
-  EXPECT_TRUE(names(command_of(*best, question.texts), "mpirun -n 8 zeepo generate --model DIR", "--dtype bf16"));
+  EXPECT_TRUE(names(command_of(*best, question), "mpirun -n 8 zeepo generate --model DIR", "--dtype bf16"));
 }
 
 TEST(InferenceChoice, KeepsSmallModelsOnOneGpu) {
@@ -106,6 +109,24 @@ TEST(InferenceChoice, KeepsSmallModelsOnOneGpu) {
   const auto many = inference_choices(question);
   EXPECT_GT(choice_named(many, 1, CodedType::same, "host").time->tokens_per_second,
             8 * streamed.time->tokens_per_second);
+}
+
+// A prompt is read at the products' rate at best.
+TEST(InferenceChoice, ReadsPromptsNoFasterThanTheirProducts) {
+  InferenceQuestion question = question_on("h200", qwen(k3B), {1});
+  question.weights = {CodedType::same};
+  const double params = static_cast<double>(parameter_count(question.config));
+  double before = 0;
+  for (const std::int64_t prompt : {128, 1024, 4096, 16384}) {
+    question.texts.prompt_tokens = prompt;
+    const auto choices = inference_choices(question);
+    const double seconds = choice_named(choices, 1, CodedType::same, "resident").time->first_token_seconds;
+    EXPECT_GT(seconds, before) << prompt;
+    before = seconds;
+    // The embedding, which is the head here, is multiplied with the last token alone.
+    const double embedding = static_cast<double>(question.config.vocab * question.config.hidden);
+    EXPECT_GE(seconds, 2 * (params - embedding) * static_cast<double>(prompt) / 740e12) << prompt;
+  }
 }
 
 // Where all of it does not fit, a part stays on the device and is not fetched.
@@ -193,6 +214,46 @@ TEST(InferenceChoice, HasTheBytesOfTheRun) {
               << choice.name;
       }
     }
+  }
+}
+
+// The same of every kind and tier, where two ranks share out the weights.
+TEST(InferenceChoice, HasTheBytesOfTwoRanks) {
+  const std::filesystem::path directory = golden("llama-tiny");
+  const TestDirectory files;
+  InferenceQuestion question;
+  question.config = load_config(directory);
+  question.texts = {.batch = 1, .prompt_tokens = 9, .new_tokens = 5};
+  question.options.command = "plan";
+  question.options.model = directory;
+  question.options.nvme_paths = {files.path()};
+  question.options.in_files = weights_in_model_files(question.config, WeightFiles(directory), question.options.dtype);
+  question.weights = {CodedType::same, CodedType::int8, CodedType::int4};
+  const RankRoom room{
+      .device_bytes = 1 << 25, .device_option = 1 << 24, .host_option = 1 << 24, .nvme_option = 1 << 24, .files = true};
+  question.ranks.push_back({{.ranks = 2, .ranks_on_node = 2}, room, {}});
+  const auto choices = inference_choices(question);
+  ASSERT_EQ(choices.size(), 9u);
+  for (const InferenceChoice& choice : choices) {
+    SCOPED_TRACE(fmt::format("{} {}", weights_name(choice.plan.options), choice.name));
+    InferenceOptions options = choice.plan.options;
+    options.threads = 1;
+    std::array<Usage, kPlaces.size()> held;  // by rank 0
+    ThreadsWorld world(2);
+    run(world, [&](Communicator& communicator) {
+      Inference inference(options, communicator, work_of(options, question.texts));
+      GenerateOptions asked;
+      asked.max_new_tokens = 5;
+      const std::vector<std::int32_t> prompt(9, 1);
+      (void)generate(inference.engine(), inference.model(), kv_dtype(options), prompt, asked, [](std::int32_t) {});
+      if (communicator.rank() != 0) return;
+      for (const Place place : kPlaces) held[static_cast<std::size_t>(place)] = inference.session().peak(place);
+    });
+    for (const Place place : kPlaces)
+      for (const Kind kind : kKinds)
+        EXPECT_EQ(held[static_cast<std::size_t>(place)][kind],
+                  choice.plan.memory.peak[static_cast<std::size_t>(place)][kind])
+            << name_of(place) << " " << name_of(kind);
   }
 }
 

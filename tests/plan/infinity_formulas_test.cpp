@@ -5,42 +5,31 @@
 
 #include <cmath>
 #include <limits>
-#include <vector>
 
+#include "tests/plan/paper_tables.h"
 #include "tests/support/errors.h"
 
 namespace zeepo {
 namespace {
 
 constexpr double kGiB = 0x1p30, kTiB = 0x1p40;
-constexpr std::int64_t kSeqLen = 1024, kK = 1024;
+constexpr std::int64_t kSeqLen = 1024;
 
 double tebibytes(std::int64_t bytes) { return static_cast<double>(bytes) / kTiB; }
 double gibibytes(std::int64_t bytes) { return static_cast<double>(bytes) / kGiB; }
-// To the two digits that are printed; a half may have been rounded either way.
-void expect_printed(double value, double printed) { EXPECT_NEAR(value, printed, 0.005 + 1e-9); }
+void expect_printed(double value, double printed) { EXPECT_NEAR(value, printed, kInfinityDigit); }
 
-// Figure 2a. Checkpoints: batch 32 a node. Activations: batch 4 a GPU, 16 GPUs a node.
 TEST(InfinityFormulas, GiveTheTableOfThePaper) {
-  struct Row {
-    TransformerShape shape;
-    double trillions, states, activations, checkpoints, state_working, activation_working;
-  };
-  // The paper prints 1.95 for the first model's working memory of states, against its own formula: 16 hd^2 is 1.5625.
-  const std::vector<Row> rows{{{80, 10 * kK, 128}, 0.10, 1.83, 2.03, 0.05, 1.56, 1.63},
-                              {{100, 20 * kK, 160}, 0.50, 9.16, 3.91, 0.12, 6.25, 2.50},
-                              {{128, 25 * kK, 256}, 1.01, 18.31, 7.13, 0.20, 9.77, 3.56},
-                              {{195, 64 * kK, 512}, 10.05, 182.81, 24.38, 0.76, 64.00, 8.00},
-                              {{315, 160 * kK, 1024}, 101.47, 1845.70, 88.59, 3.08, 400.00, 18.00}};
-  for (const Row& row : rows) {
+  for (const InfinityRow& row : infinity_table()) {
     SCOPED_TRACE(row.trillions);
+    const TransformerShape shape{row.layers, row.hidden, row.heads};
     const TokenBatchShape gpu{4, kSeqLen}, node{4 * 16, kSeqLen}, checkpointed{32, kSeqLen};
-    expect_printed(static_cast<double>(transformer_params(row.shape)) / 1e12, row.trillions);
-    expect_printed(tebibytes(model_state_bytes(row.shape)), row.states);
-    expect_printed(tebibytes(activation_bytes(row.shape, node)), row.activations);
-    expect_printed(tebibytes(activation_checkpoint_bytes(row.shape, checkpointed, 1)), row.checkpoints);
-    expect_printed(gibibytes(model_state_working_bytes(row.shape.hidden)), row.state_working);
-    expect_printed(gibibytes(activation_working_bytes(row.shape, gpu, 1)), row.activation_working);
+    expect_printed(static_cast<double>(transformer_params(shape)) / 1e12, row.trillions);
+    expect_printed(tebibytes(model_state_bytes(shape)), row.states);
+    expect_printed(tebibytes(activation_bytes(shape, node)), row.activations);
+    expect_printed(tebibytes(activation_checkpoint_bytes(shape, checkpointed, 1)), row.checkpoints);
+    expect_printed(gibibytes(model_state_working_bytes(shape.hidden)), row.state_working);
+    expect_printed(gibibytes(activation_working_bytes(shape, gpu, 1)), row.activation_working);
   }
 }
 

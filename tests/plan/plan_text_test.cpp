@@ -20,6 +20,16 @@ TEST(PlanText, KeepsThreeDigits) {
   EXPECT_EQ(short_count(999), "999");
 }
 
+TEST(PlanText, TellsRatesInFewDigits) {
+  EXPECT_EQ(short_rate(0.754), "0.75");
+  EXPECT_EQ(short_rate(9999), "9999");
+  EXPECT_EQ(short_rate(12'540), "12.5k");
+  EXPECT_EQ(short_rate(999'400), "999k");
+  EXPECT_EQ(short_rate(999'600), "1M");
+  EXPECT_EQ(short_rate(6.93e6), "6.93M");
+  EXPECT_EQ(short_rate(1.25e9), "1.25G");
+}
+
 TEST(PlanText, FoldsCommandsBetweenOptions) {
   std::string command = "mpirun -n 8 zeepo train";
   for (int i = 0; i < 12; ++i) command += " --offload-optimizer host=0.25";

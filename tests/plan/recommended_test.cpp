@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "tests/plan/model_shapes.h"
 #include "tests/support/errors.h"
 #include "zeepo/plan/plan_json.h"
@@ -66,6 +69,79 @@ TEST_F(RecommendedTest, StaysWithinTheBudgets) {
       EXPECT_LE(found.memory.bytes[0], device * kGiB) << ranks;
       EXPECT_LE(found.memory.bytes[1], 60 * kGiB) << ranks;
     }
+}
+
+// The models and settings that were measured by hand on an H200: bench/RESULTS.md.
+TEST(RecommendedOnAnH200, IsWhatWasFastestByHand) {
+  const PlanMachine machine = described_machine(find_hardware("h200"));
+  const auto recommended = [&](const QwenShape& shape, double* best) {
+    const TestDirectory directory;
+    write_qwen_config(directory, shape);
+    ExactQuestion question;
+    TrainOptions& options = question.options;
+    options.model = directory.path();
+    options.backend = Backend::cuda;
+    options.dtype = DType::bf16;
+    options.seq_len = 2048;
+    options.micro_batch = 4;
+    options.grad_accum = 4;
+    options.device_bytes = 138 * kGiB;
+    options.host_bytes = 110 * kGiB;
+    const RunSetup asked = exact_setup(question);
+    const RankRoom room = exact_room(asked);
+    const std::vector<ExactPlan> plans = exact_plans(asked, room, machine);
+    *best = std::numeric_limits<double>::infinity();
+    for (const ExactPlan& plan : plans)
+      if (plan.fits() && plan.time) *best = std::min(*best, plan.time->seconds);
+    return recommend(asked, room, machine, plans);
+  };
+  double best = 0;
+  const Recommended three = recommended(k3B, &best);
+  EXPECT_TRUE(three.setup.options.placement.on_device());
+  EXPECT_FALSE(three.setup.options.activation_checkpointing);
+  EXPECT_LE(three.time->seconds, 1.05 * best);
+  const Recommended seven = recommended(k7B, &best);
+  EXPECT_GT(seven.setup.options.placement.optimizer.host, 0);
+  EXPECT_TRUE(seven.setup.options.placement.params.on_device());
+  EXPECT_FALSE(seven.setup.options.activation_checkpointing);
+  EXPECT_LE(seven.time->seconds, 1.05 * best);
+  const Recommended fourteen = recommended(k14B, &best);
+  ASSERT_TRUE(fourteen.fits);
+  EXPECT_LE(fourteen.time->seconds, 1.05 * best);
+}
+
+const ExactPlan& plan_named(const std::vector<ExactPlan>& plans, const std::string& name) {
+  return *std::ranges::find(plans, name, &ExactPlan::name);
+}
+
+// What would be faster is planned again as a run has it, and that time decides.
+TEST_F(RecommendedTest, GoesByTheTimeOfWhatItRecommends) {
+  const RunSetup asked = setup(1, 100 * kGiB, 100 * kGiB, 100 * kGiB);
+  const PlanMachine machine = described_machine(find_hardware("h200"));
+  std::vector<ExactPlan> plans = exact_plans(asked, exact_room(asked), machine);
+  for (ExactPlan& plan : plans)
+    if (plan.name == "all nvme") plan.time->seconds = 1e-9;
+  EXPECT_TRUE(recommend(asked, exact_room(asked), machine, plans).setup.options.placement.on_device());
+}
+
+// Here files beat recomputation. A plan needs no --nvme-path: the command says where it goes.
+TEST_F(RecommendedTest, RecommendsFilesThatHaveNoNameYet) {
+  PlanMachine machine = described_machine(find_hardware("h200"));
+  for (double* rate : {&machine.rates->read, &machine.rates->write, &machine.rates->to_device, &machine.rates->to_host})
+    *rate = 1e13;
+  TrainOptions options = setup(1, 500 * kGiB, kGiB).options;
+  options.micro_batch = 16;
+  const RunSetup roomy = exact_setup({.options = options});
+  const std::vector<ExactPlan> known = exact_plans(roomy, exact_room(roomy));
+  options.device_bytes = plan_named(known, "recompute activations").memory.bytes[0] + kGiB;
+  ASSERT_GT(plan_named(known, "resident").memory.bytes[0], options.device_bytes);
+  ASSERT_LT(plan_named(known, "optimizer nvme").memory.bytes[0], options.device_bytes);
+  const RunSetup asked = exact_setup({.options = options});
+  const RankRoom room = exact_room(asked);
+  const Recommended found = recommend(asked, room, machine, exact_plans(asked, room, machine));
+  EXPECT_TRUE(found.setup.options.placement.in_files());
+  EXPECT_FALSE(found.setup.options.activation_checkpointing);
+  EXPECT_TRUE(names(command_of(found, {}), "--offload-optimizer nvme", "--nvme-path DIR"));
 }
 
 TEST_F(RecommendedTest, SaysWhatWouldHelpWhereNothingFits) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/support/errors.h"
+#include "zeepo/plan/plan_curves.h"
 
 namespace zeepo {
 namespace {
@@ -34,6 +35,19 @@ TEST(Sweep, TakesEveryCombination) {
   EXPECT_EQ(points[0], (SweepPoint{{"ranks", "1"}, {"hidden", "8"}}));
   EXPECT_EQ(points[5], (SweepPoint{{"ranks", "2"}, {"hidden", "32"}}));
   EXPECT_EQ(points_of({}).size(), 1u);
+}
+
+// The axis of a curve has the numbers that the formulas were asked with.
+TEST(Sweep, DrawsCurvesOverTheNumbersThatAreMeant) {
+  const Sweep sweep{"params", {"500M", "7.5e9", "1T"}};
+  std::vector<Textbook> textbooks;
+  for (const std::int64_t params : {500'000'000LL, 7'500'000'000LL, 1'000'000'000'000LL}) {
+    TextbookQuestion question;
+    question.params = params;
+    textbooks.push_back(textbook_of(question));
+  }
+  EXPECT_EQ(curves_of({sweep}, textbooks).at(0).xs, (std::vector<double>{5e8, 7.5e9, 1e12}));
+  EXPECT_EQ(number_of({"bandwidth", {}}, "10.5"), 10.5);
 }
 
 TEST(Sweep, HasAsManyCellsAsColumns) {

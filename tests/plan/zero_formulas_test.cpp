@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <vector>
-
+#include "tests/plan/paper_tables.h"
 #include "tests/support/errors.h"
 
 namespace zeepo {
@@ -26,26 +24,11 @@ TEST(ZeroFormulas, GiveTheExampleOfThePaper) {
   EXPECT_EQ(state_bytes(3, params, 64).total, 1'875'000'000);   // printed 1.88
 }
 
-// Table 1, cell by cell: what is printed is the value rounded, or cut off, at its last digit.
 TEST(ZeroFormulas, GiveTheTableOfThePaper) {
-  struct Row {
-    std::int64_t ranks;
-    std::array<double, 9> printed;  // stages 1, 2, 3 of 7.5B, 128B, 1T
-    std::array<double, 9> digit;    // the last one that is printed
-  };
-  const std::vector<Row> rows{
-      {1, {120, 120, 120, 2048, 2048, 2048, 16000, 16000, 16000}, {1, 1, 1, 1, 1, 1, 1, 1, 1}},
-      {4, {52.5, 41.3, 30, 896, 704, 512, 7000, 5500, 4000}, {.1, .1, 1, 1, 1, 1, 1, 1, 1}},
-      {16, {35.6, 21.6, 7.5, 608, 368, 128, 4750, 2875, 1000}, {.1, .1, .1, 1, 1, 1, 1, 1, 1}},
-      {64, {31.4, 16.6, 1.88, 536, 284, 32, 4187, 2218, 250}, {.1, .1, .01, 1, 1, 1, 1, 1, 1}},
-      {256, {30.4, 15.4, 0.47, 518, 263, 8, 4046, 2054, 62.5}, {.1, .1, .01, 1, 1, 1, 1, 1, .1}},
-      {1024, {30.1, 15.1, 0.12, 513, 257, 2, 4011, 2013, 15.6}, {.1, .1, .01, 1, 1, 1, 1, 1, .1}}};
-  const std::array<std::int64_t, 3> models{7'500'000'000, 128 * kBillion, 1000 * kBillion};
-  for (const Row& row : rows)
-    for (std::size_t i = 0; i < 9; ++i) {
-      const double exact = gigabytes(static_cast<int>(i % 3) + 1, models[i / 3], row.ranks);
-      EXPECT_GT(exact, row.printed[i] - row.digit[i] / 2 - 1e-9) << row.ranks << " ranks, cell " << i;
-      EXPECT_LT(exact, row.printed[i] + row.digit[i]) << row.ranks << " ranks, cell " << i;
+  for (const ZeroRow& row : zero_table())
+    for (std::size_t i = 0; i < row.printed.size(); ++i) {
+      const double exact = gigabytes(static_cast<int>(i % 3) + 1, kZeroModels[i / 3], row.ranks);
+      EXPECT_TRUE(is_printed(exact, row, i)) << row.ranks << " ranks, cell " << i << ": " << exact;
     }
 }
 

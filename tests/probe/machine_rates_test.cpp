@@ -58,6 +58,9 @@ TEST(MachineRates, DamagedAreNone) {
   json = to_json(some_rates());
   json["ranks"] = 1.5;
   EXPECT_TRUE(names(error_text([&] { rates_from(json); }), "ranks must be a small whole number"));
+  json = to_json(some_rates());
+  json["matmul_flops"] = nlohmann::ordered_json::object();
+  EXPECT_TRUE(names(error_text([&] { rates_from(json); }), "fp32 must be a number above 0"));
   EXPECT_FALSE(kept_rates(directory.path()));
   EXPECT_FALSE(kept_rates({}));
 }

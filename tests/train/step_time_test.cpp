@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/scratch_model.h"
+#include "zeepo/nn/module.h"
 
 namespace zeepo {
 namespace {
@@ -58,6 +59,20 @@ TEST_F(StepTimes, ASlowLinkBoundsAStepByItsBytes) {
   EXPECT_GE(time.seconds, busy(time, Resource::to_device));
   EXPECT_LE(time.seconds, 1.05 * (busy(time, Resource::to_device) + busy(time, Resource::to_host)));
   EXPECT_EQ(std::string(name_of(time.bound())), "host link");
+}
+
+// The host steps what lives in its memory: elements by its rate.
+TEST_F(StepTimes, ASlowHostBoundsAStepByItsElements) {
+  SimulatedRates rates = fast();
+  rates.host_steps = 1e5;
+  const RunSetup offloaded = setup({.params = {}, .optimizer = {.host = 1}});
+  const StepTime time = predict_step(offloaded, rates);
+  EXPECT_EQ(time.bound(), Resource::host_step);
+  EXPECT_EQ(std::string(name_of(time.bound())), "host memory");
+  EXPECT_GE(time.seconds, 0.999 * busy(time, Resource::host_step));
+  std::int64_t elements = 0;
+  for (const auto& named : named_parameters(*offloaded.model)) elements += named.parameter->elements();
+  EXPECT_NEAR(busy(time, Resource::host_step) * 1e5 / static_cast<double>(elements), 1, 0.02);
 }
 
 TEST_F(StepTimes, SlowFilesBoundAStep) {

@@ -14,6 +14,7 @@
 #include "zeepo/cli/plan_options.h"
 #include "zeepo/cli/table_options.h"
 #include "zeepo/comm/launch.h"
+#include "zeepo/metrics/event_sink.h"
 #include "zeepo/metrics/explained_run.h"
 #include "zeepo/metrics/run_log.h"
 #include "zeepo/plan/count.h"
@@ -22,6 +23,7 @@
 #include "zeepo/plan/plan_page.h"
 #include "zeepo/plan/plan_text.h"
 #include "zeepo/plan/recommended.h"
+#include "zeepo/plan/replanned_run.h"
 #include "zeepo/plan/sweep.h"
 #include "zeepo/plan/textbook_choice.h"
 #include "zeepo/train/option_values.h"
@@ -61,7 +63,7 @@ std::string sweep(const PlanOptions& options) {
     const Source source = source_of(here);
     if (source == Source::model) throw UsageError("plan: --sweep: goes with --params or --layers, not with --model");
     textbooks.push_back(textbook_by(question_of(here, source), train_options(here)));
-    lines += (options.json ? to_json(textbooks.back()).dump() : csv_row(point, textbooks.back())) + "\n";
+    lines += options.json ? line_of(to_json(textbooks.back())) : csv_row(point, textbooks.back()) + "\n";
   }
   write_page(options, [&] {
     return formula_page(fmt::format("{} points of {}", textbooks.size(), fmt::join(options.sweeps, ", ")),
@@ -98,7 +100,7 @@ std::string plan_by_formulas(const PlanOptions& options, const TextbookQuestion&
     Json json = to_json(textbook);
     json["recommended"] =
         choice ? to_json(*choice, textbook) : Json{{"by", "nothing"}, {"why", "--memory device=SIZE says what fits"}};
-    return json.dump() + "\n";
+    return line_of(json);
   }
   if (choice) return text_of(*choice, textbook) + "\n" + text_of(textbook);
   return text_of(textbook) + "\n--memory device=80GB,host=200GB tells what fits; --model DIR plans to the byte.\n";
@@ -146,7 +148,7 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
     json["recommended"] = recommended_json(recommended, options.run);
     json["exact"] = exact_json(plans, setup, textbook);
     json["machine"] = machine.rates ? Json(machine.source) : Json(nullptr);
-    return json.dump() + "\n";
+    return line_of(json);
   }
   std::string text = wrapped(title, "  ") + "\n" + text_of(recommended, options.run) + "\n";
   const auto stage = static_cast<std::size_t>(recommended.setup.options.stage);
@@ -161,15 +163,24 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
 std::string explanation(const PlanOptions& options) {
   const RunLog log = read_run_log(options.explain);
   try {
-    return options.json ? line_of(explanation_json(log.digest)) : explanation_text(log.digest);
+    const PredictedStep predicted = predict_again(log.digest.plan());
+    return options.json ? line_of(explanation_json(log.digest, predicted)) : explanation_text(log.digest, predicted);
   } catch (const Error& error) {
     throw Error("plan: --explain {}: {}", options.explain.string(), error.what());
   }
 }
 
 std::string answer_to(const PlanOptions& options) {
-  if (!options.explain.empty()) return explanation(options);
-  if (!options.sweeps.empty()) return sweep(options);
+  if (!options.explain.empty()) {
+    if (!options.html.empty())
+      throw UsageError("plan: --html: is of a plan, not of --explain; zeepo report RUN.jsonl --html FILE shows a run");
+    return explanation(options);
+  }
+  if (!options.sweeps.empty()) {
+    if (options.inference)
+      throw UsageError("plan: --sweep: is of the formulas of training; leave it or --inference out");
+    return sweep(options);
+  }
   const Source source = source_of(options);
   if (options.inference) return plan_of_inference(options);
   const TextbookQuestion question = question_of(options, source);

@@ -4,6 +4,7 @@
 #include "zeepo/cli/plan_options.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/infer/model_files.h"
+#include "zeepo/metrics/event_sink.h"
 #include "zeepo/model/weight_files.h"
 #include "zeepo/plan/count.h"
 #include "zeepo/plan/exact_plan.h"
@@ -39,17 +40,15 @@ ModelConfig config_of(const PlanOptions& given, Source source, const TextsAsked&
     throw UsageError("plan: --params {}: of inference a model's shape is planned: --model or --layers", given.params);
   if (source == Source::model) return load_config(given.model);
   const TextbookQuestion question = question_of(given, source);
-  // Positions as many as are asked for; check() refuses too many.
-  constexpr std::int64_t kMany = std::int64_t{1} << 32;
-  const std::int64_t positions = std::min(texts.prompt_tokens, kMany) + std::min(texts.new_tokens, kMany);
-  return zeepo::config_of(*question.shape, question.vocab, positions);
+  check(texts);
+  return zeepo::config_of(*question.shape, question.vocab, texts.prompt_tokens + texts.new_tokens);
 }
 
 // So many ranks, each with its share of the machine.
-InferenceRanks ranks_of(const PlanOptions& given, int ranks, int ranks_on_node) {
+InferenceRanks ranks_of(const PlanOptions& given, int ranks, int on_node) {
   PlanOptions asked = given;
-  const int on_node = std::clamp(ranks_on_node, 1, ranks);
-  if (asked.hardware) asked.hardware->gpus_per_node = std::min(asked.hardware->gpus_per_node, on_node);
+  asked.ranks = fmt::format("{}", ranks);
+  asked.gpus_per_node = fmt::format("{}", on_node);
   const TrainOptions options = train_options(asked);
   const bool on_device = options.backend == Backend::cuda && ranks > 1;
   InferenceRanks result;
@@ -92,6 +91,8 @@ std::string plan_of_inference(const PlanOptions& given) {
     question.options.in_files =
         weights_in_model_files(question.config, WeightFiles(given.model), question.options.dtype);
   question.choose_prefetch = !given.run.contains("--prefetch");
+  for (const char* name : {"--device", "--memory", "--simulate-link"})
+    if (const auto found = given.run.find(name); found != given.run.end()) question.given.insert(*found);
 
   const TextbookQuestion asked = question_of(given, source);
   if (asked.ranks > kMostRanks)
@@ -103,7 +104,7 @@ std::string plan_of_inference(const PlanOptions& given) {
 
   const std::vector<InferenceChoice> choices = inference_choices(question);
   write_page(given, [&] { return inference_page(about_text(question), question, choices); });
-  return given.json ? inference_json(question, choices).dump() + "\n" : inference_text(question, choices);
+  return given.json ? line_of(inference_json(question, choices)) : inference_text(question, choices);
 }
 
 }  // namespace zeepo::cli

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "zeepo/plan/count.h"
 #include "zeepo/train/option_values.h"
@@ -14,25 +13,42 @@ namespace {
 
 constexpr std::int64_t kUsualGpusPerNode = 8;
 
-// What the description says of memory, where --memory does not.
-void of_hardware(TrainOptions& options, const Hardware& hardware) {
+// What the description says of memory, where --memory does not: the ranks of a node share it, as those of a run do.
+void of_hardware(TrainOptions& options, const Hardware& hardware, const RankCounts& ranks) {
   const auto fill = [](std::int64_t& bytes, std::int64_t of_gpu) {
     if (bytes == 0) bytes = of_gpu;
   };
   if (options.backend != Backend::cuda) throw UsageError("plan: --hardware describes GPUs: leave out --device cpu");
   fill(options.device_bytes, gpu_budget(static_cast<std::size_t>(hardware.device_bytes)));
-  fill(options.host_bytes, hardware.host_bytes / hardware.gpus_per_node);
-  fill(options.nvme_bytes, hardware.nvme_bytes / hardware.gpus_per_node);
+  if (hardware.nvme_bytes == 0 && (options.nvme_bytes > 0 || !options.nvme_paths.empty()))
+    throw UsageError("plan: --nvme-path, --memory nvme=: {} is described without a disk", hardware.name);
+  const std::int64_t sharing = std::min(ranks.on_node, ranks.all);
+  fill(options.host_bytes, hardware.host_bytes / sharing);
+  fill(options.nvme_bytes, hardware.nvme_bytes / sharing);
 }
 
 // Above 0, times `unit`.
 double parse_rate(const std::string& option, const std::string& text, double unit) {
-  const double value = parse_number(option, text) * unit;
-  if (!(value > 0 && std::isfinite(value))) throw UsageError("{} {}: must be a number above 0", option, text);
-  return value;
+  constexpr double kMost = 1e9;  // a zettaFLOP/s, an exabyte/s
+  const double value = parse_number(option, text);
+  if (!(value > 0 && value <= kMost)) throw UsageError("{} {}: must be above 0, and {:g} at most", option, text, kMost);
+  return value * unit;
 }
 
 }  // namespace
+
+RankCounts rank_counts(const PlanOptions& given) {
+  const std::int64_t gpus = given.hardware ? given.hardware->gpus_per_node : kUsualGpusPerNode;
+  RankCounts counts;
+  counts.all = !given.ranks.empty() ? parse_count("plan: --ranks", given.ranks)
+               : given.hardware     ? given.hardware->nodes * gpus
+                                    : 1;
+  counts.on_node = given.gpus_per_node.empty() ? std::min(gpus, counts.all)
+                                               : parse_count("plan: --gpus-per-node", given.gpus_per_node);
+  if (given.hardware && counts.on_node > gpus)
+    throw UsageError("plan: --gpus-per-node {}: --hardware has {} on a node", counts.on_node, gpus);
+  return counts;
+}
 
 TrainOptions train_options(const PlanOptions& given) {
   return in_own_name([&] {
@@ -40,7 +56,7 @@ TrainOptions train_options(const PlanOptions& given) {
     options.model = given.model;
     options.backend = given.hardware ? Backend::cuda : default_backend();
     for (const auto& [name, text] : given.run) assign(options, name, text);
-    if (given.hardware) of_hardware(options, *given.hardware);
+    if (given.hardware) of_hardware(options, *given.hardware, rank_counts(given));
     if (!given.run.contains("--dtype")) options.dtype = default_dtype(options.backend);
     if (options.nvme_bytes > 0 && options.nvme_paths.empty()) options.nvme_paths = {"DIR"};
     return options;
@@ -76,12 +92,9 @@ TextbookQuestion question_of(const PlanOptions& options, Source source) {
                                      .heads = parse_count("plan: --heads", options.heads)});
     if (!options.vocab.empty()) question.vocab = parse_count("plan: --vocab", options.vocab, 0);
   }
-  const std::int64_t on_node = options.hardware ? options.hardware->gpus_per_node : kUsualGpusPerNode;
-  question.ranks = !options.ranks.empty() ? parse_count("plan: --ranks", options.ranks)
-                   : options.hardware     ? options.hardware->nodes * on_node
-                                          : 1;
-  question.gpus_per_node = options.gpus_per_node.empty() ? std::min(question.ranks, on_node)
-                                                         : parse_count("plan: --gpus-per-node", options.gpus_per_node);
+  const RankCounts counts = rank_counts(options);
+  question.ranks = counts.all;
+  question.gpus_per_node = counts.on_node;
   question.checkpoint_interval = parse_count("plan: --checkpoint-interval", options.interval);
   question.bytes = BytesPerParam::of(parse_count("plan: --bytes-per-param", options.bytes_per_param));
   question.peak_flops = parse_rate("plan: --peak-tflops", options.peak_tflops, 1e12);

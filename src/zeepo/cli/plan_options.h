@@ -49,6 +49,12 @@ auto in_own_name(const F& f) {
   }
 }
 
+// --ranks and --gpus-per-node, or what --hardware has.
+struct RankCounts {
+  std::int64_t all = 1, on_node = 1;
+};
+RankCounts rank_counts(const PlanOptions& given);
+
 // Device and dtype as train takes them, but for a GPU that need not be there.
 TrainOptions train_options(const PlanOptions& given);
 

@@ -24,6 +24,7 @@ struct Explanation {
   double seconds_per_step;
   std::vector<std::pair<std::string, double>> stalls;  // shares of the time
   double rest = 1;                                     // compute, and what nothing hides
+  std::vector<RunFigure> moved;                        // bytes a step, of all ranks together
   std::vector<std::string> advice;
 };
 
@@ -102,33 +103,47 @@ Explanation explain(const RunDigest& run) {
     told.stalls.emplace_back(text_in({{"name", name}}, "name"), share);
     told.rest -= share;
   }
+  for (const RunFigure& figure : run.figures())
+    for (const char* group : {"comm_bytes/", "link_bytes/", "io_bytes/"})
+      if (figure.key.starts_with(group) && figure.value > 0) told.moved.push_back(figure);
   told.advice = advice_for(run, told);
   return told;
 }
 
+// A figure in the columns of the plan and of the run.
+std::string beside(const std::string& name, const std::string& planned, const std::string& held, double ratio) {
+  return fmt::format("{:<22}{:>14}{:>14}{:>10}\n", name, planned, held,
+                     ratio > 0 ? fmt::format("{:+.1f}%", 100 * (ratio - 1)) : "");
+}
+
 }  // namespace
 
-std::string explanation_text(const RunDigest& run) {
+std::string explanation_text(const RunDigest& run, const PredictedStep& predicted) {
   const Explanation told = explain(run);
   std::string text = fmt::format("{:<22}{:>14}{:>14}\n", "memory", "planned", "held");
   for (const MemoryLine& line : told.memory) {
     const bool whole = std::string_view(line.kind) == "total";
     const std::string name =
         whole ? fmt::format("{} at once", line.tier) : fmt::format("  {} {}", line.tier, line.kind);
-    const std::string beside =
-        line.planned > 0 && line.held >= 0 ? fmt::format("{:+.1f}%", 100 * (line.held / line.planned - 1)) : "";
-    text += fmt::format("{:<22}{:>14}{:>14}{:>10}\n", name, bytes_text(line.planned), bytes_text(line.held), beside);
+    const double ratio = line.planned > 0 && line.held >= 0 ? line.held / line.planned : 0;
+    text += beside(name, bytes_text(line.planned), bytes_text(line.held), ratio);
   }
-  text += fmt::format("{:<22}{:>14}\n", "time of a step", duration_text(told.seconds_per_step));
+  const bool known = predicted.seconds > 0;
+  text += beside("time of a step", known ? duration_text(predicted.seconds) : "-", duration_text(told.seconds_per_step),
+                 known ? told.seconds_per_step / predicted.seconds : 0);
+  text += fmt::format("  {}: {}\n", known ? "planned" : "not planned", predicted.about);
   for (const auto& [kind, share] : told.stalls)
-    if (share > 0) text += fmt::format("{:<22}{:>13.1f}%\n", "  waits: " + kind, 100 * share);
-  text += fmt::format("{:<22}{:>13.1f}%\n", "  all else: compute", 100 * told.rest);
+    if (share > 0) text += fmt::format("{:<36}{:>13.1f}%\n", "  waits: " + kind, 100 * share);
+  text += fmt::format("{:<36}{:>13.1f}%\n", "  all else: compute", 100 * told.rest);
+  if (!told.moved.empty()) text += "moved by all ranks\n";
+  for (const RunFigure& figure : told.moved)
+    text += fmt::format("  {:<34}{:>14}\n", figure.name, bytes_text(figure.value));
   for (std::size_t i = 0; i < told.advice.size(); ++i)
     text += fmt::format("{:<10}{}\n", i == 0 ? "advice" : "", told.advice[i]);
   return text;
 }
 
-Event explanation_json(const RunDigest& run) {
+Event explanation_json(const RunDigest& run, const PredictedStep& predicted) {
   const Explanation told = explain(run);
   const auto number = [](double value) { return std::isfinite(value) ? Event(value) : Event(nullptr); };
   Event memory = Event::array();
@@ -137,11 +152,16 @@ Event explanation_json(const RunDigest& run) {
         {{"tier", line.tier}, {"kind", line.kind}, {"planned", number(line.planned)}, {"held", number(line.held)}});
   Event stalls = Event::object();
   for (const auto& [kind, share] : told.stalls) stalls[kind] = number(share);
+  Event moved = Event::object();
+  for (const RunFigure& figure : told.moved) moved[figure.key] = figure.value;
   return {{"memory", std::move(memory)},
           {"time",
            {{"seconds_per_step", number(told.seconds_per_step)},
+            {"predicted_seconds", predicted.seconds > 0 ? Event(predicted.seconds) : Event(nullptr)},
+            {"predicted_by", predicted.about},
             {"stalls", std::move(stalls)},
             {"rest", number(told.rest)}}},
+          {"bytes_per_step", std::move(moved)},
           {"advice", told.advice}};
 }
 

@@ -13,8 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kMaxParameters = 0x1p57;  // 16 bytes of state for each fit 63 bits
-
 constexpr std::array kArchitectures{Architecture::gpt2, Architecture::llama, Architecture::qwen2, Architecture::qwen3,
                                     Architecture::mistral};
 
@@ -44,20 +42,6 @@ std::optional<DType> parse_stored_dtype(const ConfigFields& fields) {
   const std::string name = text ? *text : old_spelling.value_or("");
   if (name == "float32" || name == "bfloat16" || name == "float16") return parse_dtype(name);
   return std::nullopt;
-}
-
-void check_sizes(const ModelConfig& config, const std::string& what) {
-  const auto hidden = static_cast<double>(config.hidden);
-  const double attention =
-      hidden * static_cast<double>(config.head_dim) * 2 * static_cast<double>(config.heads + config.kv_heads);
-  const double mlp = 3 * hidden * static_cast<double>(config.intermediate);
-  const double ends = hidden * static_cast<double>(2 * config.vocab + config.max_positions);
-  const double parameters = static_cast<double>(config.layers) * (attention + mlp) + ends;
-  if (parameters > kMaxParameters)
-    throw Error(
-        "{}: {} layers of hidden size {} with vocabulary {} are about {:.1e} parameters, more than the {:.1e} "
-        "that can be counted in bytes",
-        what, config.layers, config.hidden, config.vocab, parameters, kMaxParameters);
 }
 
 }  // namespace
@@ -127,7 +111,8 @@ ModelConfig parse_config(std::string_view json, const std::string& what) {
     parse_gpt2(fields, config);
   else
     parse_llama_family(fields, object, config);
-  check_sizes(config, what);
+  check(config, what,
+        {"num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings"});
   return config;
 }
 

@@ -4,6 +4,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/device/devices.h"
+#include "zeepo/model/config_sizes.h"
 #include "zeepo/nn/module.h"
 #include "zeepo/plan/count.h"
 #include "zeepo/zero/state_layout.h"
@@ -68,13 +69,18 @@ ModelConfig config_of(const TransformerShape& shape, std::int64_t vocab, std::in
   config.architecture = Architecture::gpt2;
   config.vocab = vocab > 0 ? vocab : kVocab;
   config.hidden = shape.hidden;
-  config.intermediate = 4 * shape.hidden;
+  config.intermediate = checked_product("the width of an MLP", {4, shape.hidden});
   config.layers = shape.layers;
   config.heads = config.kv_heads = shape.heads;
   config.head_dim = shape.hidden / shape.heads;
   config.max_positions = std::max(seq_len, kPositions);
   config.activation = Activation::gelu_tanh;
   config.qkv_bias = config.output_bias = config.mlp_bias = config.tied_head = true;
+  try {
+    check(config, "plan", {"--layers", "--hidden", "--heads", "--vocab", "--seq-len"});
+  } catch (const Error& error) {
+    throw UsageError("{}", error.what());
+  }
   config.windows.assign(static_cast<std::size_t>(shape.layers), 0);
   return config;
 }
@@ -116,9 +122,8 @@ ExactPlan exact_plan(const RunSetup& setup, int stage, const UsualPlacement& usu
                  .memory = plan_memory(tried),
                  .budgets = {},
                  .missing = {}};
-  plan.budgets = budgets_of(room, plan.memory);
-  for (std::size_t i = 0; i < kPlaces.size(); ++i)
-    plan.missing[i] = std::max<std::int64_t>(0, plan.memory.bytes[i] - plan.budgets[i]);
+  plan.budgets = budgets_on(machine, budgets_of(room, plan.memory));
+  plan.missing = missing_of(plan.memory.bytes, plan.budgets);
   if (!machine.rates) return plan;
   // With what is free on the device for state that comes ahead of its step, as a run has it.
   const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
@@ -138,6 +143,13 @@ std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room, 
       plans.back().stage = stage;
     }
   return plans;
+}
+
+RunSetup setup_of(const ExactPlan& plan, const RunSetup& setup) {
+  TrainOptions options = setup.options;
+  options.stage = plan.stage;
+  if (plan.arrangement.placement.in_files()) name_some_directory(options);
+  return setup.with(std::move(options)).with(plan.arrangement);
 }
 
 std::int64_t parameter_count(const RunSetup& setup) {

@@ -23,7 +23,8 @@ struct ExactQuestion {
   std::optional<ModelConfig> shape = {};  // of a model without a directory
 };
 
-// GPT-2 of this shape, as the papers' formulas have it.
+// GPT-2 of this shape, as the papers' formulas have it. Throws UsageError, naming the option, for what a config.json
+// may not have either.
 ModelConfig config_of(const TransformerShape& shape, std::int64_t vocab, std::int64_t seq_len);
 
 // A setup of rank 0, with everything on the device at stage 0 and nothing tuned. Throws UsageError, naming the option.
@@ -54,6 +55,9 @@ struct ExactPlan {
 
 // All stages and usual placements, the stages in order. Tuning may take more of what is free, within the budgets.
 std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine = {});
+
+// What it is the plan of. Where its files have no --nvme-path, DIR stands for one.
+RunSetup setup_of(const ExactPlan& plan, const RunSetup& setup);
 
 // Elements of all parameters, shared ones once.
 std::int64_t parameter_count(const RunSetup& setup);

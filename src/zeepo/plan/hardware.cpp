@@ -12,6 +12,7 @@
 #include "zeepo/base/file.h"
 #include "zeepo/base/size.h"
 #include "zeepo/plan/known_hardware.h"
+#include "zeepo/zero/session.h"
 
 namespace zeepo {
 namespace {
@@ -45,14 +46,21 @@ class Reader {
       throw UsageError("{}: {} {}: must be a whole number from 1 to {}", where_, key, number, kMost);
     return static_cast<int>(number);
   }
+  // Above 0.
   std::int64_t size(const char* key) {
     const nlohmann::json& value = at(key);
     if (!value.is_string()) throw UsageError("{}: {} {}: must be a size such as \"80GiB\"", where_, key, value.dump());
+    std::int64_t bytes = 0;
     try {
-      return parse_size(value.get<std::string>());
+      bytes = parse_size(value.get<std::string>());
     } catch (const Error& error) {
       throw UsageError("{}: {}: {}", where_, key, error.what());
     }
+    if (bytes == 0) refuse(key, "must be above 0");
+    return bytes;
+  }
+  [[noreturn]] void refuse(const char* key, const std::string& why) const {
+    throw UsageError("{}: {} {}: {}", where_, key, json_.at(key).dump(), why);
   }
   Reader object(const char* key) { return {at(key), where_ + ": " + key}; }
   // Throws UsageError for a key that nobody asked for: most likely misspelt.
@@ -72,6 +80,8 @@ constexpr double kGiga = 1e9, kTera = 1e12, kMicro = 1e-6;
 void read_gpu(Reader gpu, Hardware& hardware) {
   SimulatedRates& rates = hardware.rates;
   hardware.device_bytes = gpu.size("memory");
+  if (gpu_budget(static_cast<std::size_t>(hardware.device_bytes)) == 0)
+    gpu.refuse("memory", "must be more than 1 GiB, which kernels and libraries take for themselves");
   Reader tflops = gpu.object("tflops");
   rates.products_fp32 = tflops.number("fp32", kTera);
   rates.products_16bit = tflops.number("16bit", kTera);

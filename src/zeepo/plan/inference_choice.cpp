@@ -89,8 +89,8 @@ class Ways {
         ranks_.shape.ranks, name,
         try_inference(options, question_.config, ranks_.shape, rooms_, work_of(options, question_.texts))};
     choice.plan.options.choose = {};
-    for (std::size_t i = 0; i < kPlaces.size(); ++i)
-      choice.missing[i] = std::max<std::int64_t>(0, choice.plan.memory.bytes[i] - choice.plan.budgets[i]);
+    choice.plan.budgets = budgets_on(ranks_.machine, choice.plan.budgets);
+    choice.missing = missing_of(choice.plan.memory.bytes, choice.plan.budgets);
     choice.time = time_of(choice.plan.options);
     return choice;
   }
@@ -112,7 +112,7 @@ class Ways {
 
 }  // namespace
 
-void check(const TextsAsked& texts, const ModelConfig& config) {
+void check(const TextsAsked& texts) {
   constexpr std::int64_t kMostTexts = 4096, kMostTokens = std::int64_t{1} << 24, kMostPositions = std::int64_t{1} << 30;
   const auto within = [](const char* name, std::int64_t value, std::int64_t most) {
     if (value < 1 || value > most) throw UsageError("plan: {} {}: must be from 1 to {}", name, value, most);
@@ -121,12 +121,16 @@ void check(const TextsAsked& texts, const ModelConfig& config) {
   within("--prompt-tokens", texts.prompt_tokens, kMostTokens);
   within("--new-tokens", texts.new_tokens, kMostTokens);
   const std::int64_t positions = texts.prompt_tokens + texts.new_tokens;
-  if (positions > config.max_positions)
-    throw UsageError("plan: --prompt-tokens {} --new-tokens {}: the model has {} positions", texts.prompt_tokens,
-                     texts.new_tokens, config.max_positions);
   if (positions * texts.batch > kMostPositions)
     throw UsageError("plan: --batch {}: texts of {} tokens are {} positions, and at most {} are planned", texts.batch,
                      positions, positions * texts.batch, kMostPositions);
+}
+
+void check(const TextsAsked& texts, const ModelConfig& config) {
+  check(texts);
+  if (texts.prompt_tokens + texts.new_tokens > config.max_positions)
+    throw UsageError("plan: --prompt-tokens {} --new-tokens {}: the model has {} positions", texts.prompt_tokens,
+                     texts.new_tokens, config.max_positions);
 }
 
 std::vector<InferenceChoice> inference_choices(const InferenceQuestion& question) {
@@ -183,14 +187,16 @@ const InferenceChoice* faster_by_codes(const std::vector<InferenceChoice>& choic
   return best;
 }
 
-std::string command_of(const InferenceChoice& choice, const TextsAsked& texts) {
+std::string command_of(const InferenceChoice& choice, const InferenceQuestion& question) {
   const InferenceOptions& options = choice.plan.options;
+  const TextsAsked& texts = question.texts;
   std::string command = choice.ranks > 1 ? fmt::format("mpirun -n {} ", choice.ranks) : "";
   command += fmt::format("zeepo generate --model {}", options.model.empty() ? "DIR" : quoted(options.model.string()));
   command += texts.batch > 1 ? fmt::format(" --batch-file FILE --max-batch {}", texts.batch) : " --prompt TEXT";
   command += fmt::format(" --max-new-tokens {} --dtype {} {}", texts.new_tokens, name_of(options.dtype),
                          placement_flags(options));
   if (options.params.in_files()) command += fmt::format(" --nvme-path {}", quoted(text_of(options.nvme_paths)));
+  for (const auto& [name, text] : question.given) command += fmt::format(" {} {}", name, quoted(text));
   return command;
 }
 

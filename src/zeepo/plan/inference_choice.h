@@ -11,6 +11,7 @@
 
 #include "zeepo/plan/inference_time.h"
 #include "zeepo/plan/plan_machine.h"
+#include "zeepo/train/option_table.h"
 
 namespace zeepo {
 
@@ -28,9 +29,11 @@ struct InferenceQuestion {
   std::vector<InferenceRanks> ranks;  // the fewest first
   std::vector<CodedType> weights;     // how they may be stored, the most exact first
   bool choose_prefetch = true;        // where units are larger than the default takes
+  OptionTexts given = {};             // that the command repeats: --device, --memory, --simulate-link
 };
 
-// Throws UsageError for texts that are out of range or longer than the model's positions.
+// Throws UsageError for texts that are out of range, and for those longer than the model's positions.
+void check(const TextsAsked& texts);
 void check(const TextsAsked& texts, const ModelConfig& config);
 
 struct InferenceChoice {
@@ -59,6 +62,6 @@ const InferenceChoice* recommended(const std::vector<InferenceChoice>& choices);
 const InferenceChoice* faster_by_codes(const std::vector<InferenceChoice>& choices, const InferenceChoice& than);
 
 // "mpirun -n 8 zeepo generate --model DIR ...".
-std::string command_of(const InferenceChoice& choice, const TextsAsked& texts);
+std::string command_of(const InferenceChoice& choice, const InferenceQuestion& question);
 
 }  // namespace zeepo

@@ -55,7 +55,7 @@ std::string table_of(const std::vector<InferenceChoice>& choices) {
 std::string recommended_text(const InferenceQuestion& question, const std::vector<InferenceChoice>& choices) {
   const InferenceChoice* best = recommended(choices);
   if (best == nullptr) return "Nothing fits: raise --memory, take more --ranks, or ask for fewer tokens at a time.\n";
-  std::string text = "Recommended:\n" + folded(command_of(*best, question.texts));
+  std::string text = "Recommended:\n" + folded(command_of(*best, question));
   text += fmt::format("  takes {} a rank\n", tiers_text(best->plan.memory.bytes, best->plan.budgets));
   if (best->time) text += "  " + time_text(*best->time) + "\n";
   if (const InferenceChoice* faster = faster_by_codes(choices, *best))
@@ -76,7 +76,7 @@ Json to_json(const std::optional<InferenceTime>& time) {
           {"busy_seconds", busy_json(time->busy_seconds)}};
 }
 
-Json to_json(const InferenceChoice& choice, const TextsAsked& texts) {
+Json to_json(const InferenceChoice& choice, const InferenceQuestion& question) {
   return {{"ranks", choice.ranks},
           {"weights_dtype", name_of(choice.plan.options.weights)},
           {"weights_in", choice.name},
@@ -86,7 +86,7 @@ Json to_json(const InferenceChoice& choice, const TextsAsked& texts) {
           {"missing_bytes", zeepo::to_json(choice.missing)},
           {"bytes", zeepo::to_json(choice.plan.memory)},
           {"time", to_json(choice.time)},
-          {"command", command_of(choice, texts)}};
+          {"command", command_of(choice, question)}};
 }
 
 }  // namespace
@@ -123,9 +123,9 @@ Json inference_json(const InferenceQuestion& question, const std::vector<Inferen
             {"new_tokens", texts.new_tokens},
             {"kv_bytes", kv_bytes(question)}};
   const InferenceChoice* best = recommended(choices);
-  json["recommended"] = best ? to_json(*best, texts) : Json(nullptr);
+  json["recommended"] = best ? to_json(*best, question) : Json(nullptr);
   json["choices"] = Json::array();
-  for (const InferenceChoice& choice : choices) json["choices"].push_back(to_json(choice, texts));
+  for (const InferenceChoice& choice : choices) json["choices"].push_back(to_json(choice, question));
   json["machine"] = machine.rates ? Json(machine.source) : Json(nullptr);
   return json;
 }

@@ -71,11 +71,12 @@ std::vector<PlanCurve> curves_by_batch(const Recommended& recommended, const Pla
     options.micro_batch = samples;
     const RunSetup setup = recommended.setup.with(std::move(options));
     const MemoryPlan plan = plan_memory(setup);
-    fits = plan.bytes[kDevice] <= recommended.budgets[kDevice];
-    const auto time = fits ? step_time(setup, machine) : std::nullopt;
+    const Recommended run = as_run(setup, recommended.room, machine);
+    fits = run.fits;
     for (PlanCurve* curve : {&memory, &speed}) curve->xs.push_back(static_cast<double>(samples));
     memory.lines[0].values.emplace_back(static_cast<double>(plan.bytes[kDevice]));
-    speed.lines[0].values.push_back(time ? std::optional(time->tokens_per_second) : std::nullopt);
+    auto& rate = speed.lines[0].values.emplace_back();
+    if (run.time) rate = run.time->tokens_per_second;
   }
   std::vector<PlanCurve> curves{std::move(memory)};
   if (machine.rates) curves.push_back(std::move(speed));
@@ -86,7 +87,7 @@ std::vector<PlanCurve> curves_of(const std::vector<Sweep>& sweeps, const std::ve
   const std::vector<SweepPoint> points = points_of(sweeps);
   PlanCurve empty;
   empty.x_name = sweeps.front().name == "bandwidth" ? "bandwidth, GB/s a GPU" : sweeps.front().name;
-  for (const std::string& value : sweeps.front().values) empty.xs.push_back(std::stod(value));
+  for (const std::string& value : sweeps.front().values) empty.xs.push_back(number_of(sweeps.front(), value));
   std::vector<PlanCurve> curves;
   const auto curve = [&](const std::string& title, PlanCurve::Unit unit) -> PlanCurve& {
     curves.push_back(empty);

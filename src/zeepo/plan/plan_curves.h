@@ -26,8 +26,8 @@ struct PlanCurve {
 };
 nlohmann::ordered_json to_json(const PlanCurve& curve);
 
-// Device memory and tokens/s of the recommended settings with more samples a micro-step, as far as they fit and once
-// beyond.
+// Device memory and tokens/s of the recommended settings with more samples a micro-step, as far as all tiers have room
+// and once beyond.
 std::vector<PlanCurve> curves_by_batch(const Recommended& recommended, const PlanMachine& machine);
 
 // Figures of the formulas at each point of sweeps, over the first one's quantity; a line for each combination of the

@@ -63,7 +63,20 @@ PlanMachine probed_machine(Backend backend, int ranks) {
   return {"zeepo probe of " + kept->date, simulated_rates(*kept), kept->link.both};
 }
 
-PlanMachine described_machine(const Hardware& hardware) { return {hardware.name, hardware.rates, 0}; }
+PlanMachine described_machine(const Hardware& hardware) {
+  return {hardware.name, hardware.rates, 0, hardware.nvme_bytes > 0};
+}
+
+PlaceBytes budgets_on(const PlanMachine& machine, PlaceBytes budgets) {
+  if (!machine.has_files) budgets[static_cast<std::size_t>(Place::nvme)] = 0;
+  return budgets;
+}
+
+PlaceBytes missing_of(const PlaceBytes& bytes, const PlaceBytes& budgets) {
+  PlaceBytes missing{};
+  for (std::size_t i = 0; i < kPlaces.size(); ++i) missing[i] = std::max<std::int64_t>(0, bytes[i] - budgets[i]);
+  return missing;
+}
 
 SimulatedRates rates_of(const RunSetup& setup, const PlanMachine& machine) {
   const Placement& placement = setup.options.placement;

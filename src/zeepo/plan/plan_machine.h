@@ -15,6 +15,7 @@ struct PlanMachine {
   std::string source;                   // "zeepo probe of 2026-11-16", "DGX-2, 16 V100"; or why there are no rates
   std::optional<SimulatedRates> rates;  // none: no times
   double both_ways = 0;                 // bytes over the link each way, both ways at once; 0: as each alone
+  bool has_files = true;                // false: described without a disk
 };
 
 SimulatedRates simulated_rates(const MachineRates& rates);
@@ -24,6 +25,11 @@ SimulatedRates throttled(SimulatedRates rates, const TrainOptions& options);
 // What `zeepo probe` has kept of this machine, for so many ranks.
 PlanMachine probed_machine(Backend backend, int ranks);
 PlanMachine described_machine(const Hardware& hardware);
+
+// The same budgets, but none of files on a machine without a disk.
+PlaceBytes budgets_on(const PlanMachine& machine, PlaceBytes budgets);
+// What is missing of each tier; 0 where there is room.
+PlaceBytes missing_of(const PlaceBytes& bytes, const PlaceBytes& budgets);
 
 // Of a machine that has them, as this run meets them.
 SimulatedRates rates_of(const RunSetup& setup, const PlanMachine& machine);

@@ -123,7 +123,7 @@ std::string training_page(const std::string& about, const Recommended& recommend
           "When each resource works in a step like all but the first; the engine's own schedule, on clocks. " +
               std::string(chosen.grad_accum > 3 ? "Three of its micro-steps are shown. " : "") +
               "Speeds: " + machine.source + ".",
-          predict_timeline(recommended.setup, rates_of(recommended.setup, machine)));
+          predict_timeline(recommended.tuned, rates_of(recommended.tuned, machine)));
     for (const PlanCurve& curve : curves_by_batch(recommended, machine)) data["curves"].push_back(to_json(curve));
   }
   return page_of(data);
@@ -136,7 +136,7 @@ std::string inference_page(const std::string& about, const InferenceQuestion& qu
   data["rate_name"] = "tokens/s";
   const InferenceChoice* best = recommended(choices);
   data["command_title"] = best ? "Recommended" : "Nothing fits";
-  data["command"] = best ? folded(command_of(*best, question.texts)) : "raise --memory, or take more --ranks";
+  data["command"] = best ? folded(command_of(*best, question)) : "raise --memory, or take more --ranks";
   if (best == nullptr) data["state"] = {{"kind", "lost"}, {"text", "nothing fits"}};
   if (best != nullptr && best->time) {
     add_tile(data, "predicted", short_rate(best->time->tokens_per_second), "tokens/s, all texts together");

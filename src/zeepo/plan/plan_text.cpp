@@ -47,7 +47,7 @@ std::string in_lines(const std::vector<std::string>& phrases, const std::string&
 
 // Objects on one line where they fit, else a member a line.
 std::string laid_out(const nlohmann::ordered_json& json, const std::string& indent, std::size_t before) {
-  const std::string line = json.dump();
+  const std::string line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   if (!json.is_object() || before + line.size() < kColumns) return line;
   std::string text = "{";
   for (const auto& [key, value] : json.items()) {
@@ -84,7 +84,11 @@ std::string tiers_text(const PlaceBytes& bytes, const PlaceBytes& budgets) {
 
 std::string short_rate(double rate) {
   if (rate < 9.995) return fmt::format("{:.2f}", rate);
-  return rate >= 9999.5 ? fmt::format("{:.3g}k", rate / 1e3) : fmt::format("{:.0f}", rate);
+  if (rate < 9999.5) return fmt::format("{:.0f}", rate);
+  constexpr std::array kUnits{"k", "M", "G", "T"};
+  std::size_t unit = 0;
+  for (rate /= 1e3; rate >= 999.5 && unit + 1 < kUnits.size(); ++unit) rate /= 1e3;
+  return fmt::format("{:.3g}{}", rate, kUnits[unit]);
 }
 
 std::string short_decimal_size(std::int64_t bytes) {

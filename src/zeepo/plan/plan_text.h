@@ -17,7 +17,7 @@ std::string size_or_dash(std::int64_t bytes);  // of nothing a dash
 std::string missing_text(const PlaceBytes& missing);
 // "device 37.2 GiB of 37.3 GiB, host 8.92 GiB of 55.9 GiB".
 std::string tiers_text(const PlaceBytes& bytes, const PlaceBytes& budgets);
-// "12.5k", "408", "3.21".
+// "6.93M", "12.5k", "408", "3.21".
 std::string short_rate(double rate);
 // As short_size, of 1000: "31.4 GB", as the ZeRO paper prints.
 std::string short_decimal_size(std::int64_t bytes);

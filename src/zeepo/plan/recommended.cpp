@@ -27,19 +27,8 @@ RunSetup without_choice(RunSetup setup) {
   return setup;
 }
 
-// As `zeepo train` plans it, with what it tunes.
-Recommended planned(const RunSetup& chosen, const std::vector<RankRoom>& rooms, const PlanMachine& machine) {
-  RunSetup setup = without_choice(chosen);
-  setup.options.steps = kLongRun;
-  setup.options.tune = {
-      .prefetch = setup.options.prefetch_bytes == EngineOptions{}.prefetch_bytes, .pieces = true, .host_share = true};
-  const RunPlan plan = plan_run(setup, rooms);
-  return {.setup = without_choice(chosen),
-          .memory = plan.memory,
-          .budgets = plan.budgets,
-          .fits = plan.memory.fits(plan.budgets),
-          .ways_out = {},
-          .time = step_time(plan.setup, machine)};
+std::vector<RankRoom> rooms_of(const RunSetup& setup, const RankRoom& room) {
+  return std::vector<RankRoom>(static_cast<std::size_t>(setup.ranks.ranks), room);
 }
 
 // Options for what the arrangement has and the defaults have not.
@@ -105,17 +94,19 @@ Json optimizer_block(const TrainOptions& options) {
 namespace {
 
 Recommended least_to_move(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine) {
-  const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
+  const std::vector<RankRoom> rooms = rooms_of(setup, room);
   const PlaceBytes budgets = budgets_to_fill(room);
   if (setup.ranks.ranks > 1) {
     const RunSetup two = choose_placement(without_choice(at_stage(setup, 2)), rooms);
-    if (plan_memory(two).fits(budgets)) return planned(two, rooms, machine);
+    if (plan_memory(two).fits(budgets)) return as_run(two, room, machine);
   }
   const RunSetup open = at_stage(setup, setup.ranks.ranks > 1 ? 3 : 0);
   const FoundPlacement found = search_placement(open, budgets);
-  if (found.fits) return planned(found.setup, rooms, machine);
+  if (found.fits) return as_run(found.setup, room, machine);
   const RunSetup failed = without_choice(found.setup);
   return {.setup = failed,
+          .tuned = failed,
+          .room = room,
           .memory = plan_memory(failed),
           .budgets = budgets,
           .fits = false,
@@ -125,19 +116,36 @@ Recommended least_to_move(const RunSetup& setup, const RankRoom& room, const Pla
 
 }  // namespace
 
+Recommended as_run(const RunSetup& decided, const RankRoom& room, const PlanMachine& machine) {
+  RunSetup setup = without_choice(decided);
+  setup.options.steps = kLongRun;
+  setup.options.tune = {
+      .prefetch = setup.options.prefetch_bytes == EngineOptions{}.prefetch_bytes, .pieces = true, .host_share = true};
+  const RunPlan plan = plan_run(setup, rooms_of(setup, room));
+  const bool fits = plan.memory.fits(plan.budgets);
+  return {.setup = without_choice(decided),
+          .tuned = plan.setup,
+          .room = room,
+          .memory = plan.memory,
+          .budgets = plan.budgets,
+          .fits = fits,
+          .ways_out = {},
+          .time = fits ? step_time(plan.setup, machine) : std::nullopt};
+}
+
 Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine,
                       const std::vector<ExactPlan>& plans) {
   constexpr double kFasterBy = 1.05;  // or else the one that needs least of the tiers below
   Recommended best = least_to_move(setup, room, machine);
   if (!best.fits || !best.time) return best;
-  const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
-  const double enough = best.time->seconds / kFasterBy;
+  double limit = best.time->seconds / kFasterBy;
   for (const ExactPlan& plan : plans) {
-    if (!plan.fits() || !plan.time || plan.time->seconds >= std::min(enough, best.time->seconds)) continue;
-    TrainOptions options = setup.options;
-    options.stage = plan.stage;
-    Recommended faster = planned(setup.with(std::move(options)).with(plan.arrangement), rooms, machine);
-    if (faster.fits) best = std::move(faster);
+    if (!plan.fits() || !plan.time || plan.time->seconds >= limit) continue;
+    Recommended faster = as_run(setup_of(plan, setup), room, machine);
+    // Tuning may take what others use: its own time counts.
+    if (!faster.time || faster.time->seconds >= limit) continue;
+    limit = faster.time->seconds;
+    best = std::move(faster);
   }
   return best;
 }

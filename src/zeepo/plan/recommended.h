@@ -17,7 +17,9 @@ namespace zeepo {
 
 struct Recommended {
   RunSetup setup;
-  MemoryPlan memory;  // with the buffers that a run takes of what is free
+  RunSetup tuned;  // with the buffers that a run takes of what is free; memory and time are of this
+  RankRoom room;   // of each rank
+  MemoryPlan memory;
   PlaceBytes budgets{};
   bool fits = false;
   std::string ways_out;  // where nothing fits: what would help, each way tried
@@ -28,6 +30,9 @@ struct Recommended {
 // `plans` are those of the same setup, room and machine.
 Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine = {},
                       const std::vector<ExactPlan>& plans = {});
+
+// A setup whose placement is decided, as `zeepo train` plans it with what it tunes. It need not fit.
+Recommended as_run(const RunSetup& decided, const RankRoom& room, const PlanMachine& machine);
 
 // "mpirun -n 8 zeepo train --model DIR --data FILE ...": `given` are the options that the plan was asked with.
 std::string command_of(const Recommended& recommended, const OptionTexts& given);

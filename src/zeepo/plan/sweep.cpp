@@ -5,6 +5,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/plan/count.h"
+#include "zeepo/train/option_values.h"
 
 namespace zeepo {
 namespace {
@@ -50,6 +51,11 @@ Sweep parse_sweep(const std::string& text, const std::vector<std::string>& names
   if (std::ranges::find(sweep.values, "") != sweep.values.end())
     throw UsageError("plan: --sweep {}: a value is missing", text);
   return sweep;
+}
+
+double number_of(const Sweep& sweep, const std::string& value) {
+  const std::string option = "plan: --sweep " + sweep.name;
+  return sweep.name == "bandwidth" ? parse_number(option, value) : static_cast<double>(parse_count(option, value));
 }
 
 std::vector<SweepPoint> points_of(const std::vector<Sweep>& sweeps) {

@@ -17,6 +17,9 @@ struct Sweep {
 // Throws UsageError for a name that is not in `names`, no value, or a range that does not rise from 1 on.
 Sweep parse_sweep(const std::string& text, const std::vector<std::string>& names);
 
+// As its option reads it: "500M" of parameters, "10.5" GB/s.
+double number_of(const Sweep& sweep, const std::string& value);
+
 // One value of each sweep, the last one changing fastest. Throws UsageError past kMostSweepRows of them.
 inline constexpr std::size_t kMostSweepRows = 100'000;
 using SweepPoint = std::vector<std::pair<std::string, std::string>>;

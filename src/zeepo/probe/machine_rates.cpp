@@ -90,6 +90,7 @@ MachineRates rates_from(const Json& json) {
   rates.ranks_on_node = count_in(json, "ranks_on_node");
   rates.threads = count_in(json, "threads");
   const Json& flops = object_in(json, "matmul_flops");
+  for (const char* dtype : {"fp32", "bf16"}) rate_in(flops, dtype);  // a plan of any dtype goes by one of these
   for (const auto& [dtype, value] : flops.items()) rates.matmul_flops[dtype] = rate_in(flops, dtype.c_str());
   rates.attention_flops = rate_in(json, "attention_flops");
   rates.device_memory = rate_in(json, "device_memory_bytes_per_second");

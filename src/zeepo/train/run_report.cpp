@@ -8,6 +8,7 @@
 #include "zeepo/base/size.h"
 #include "zeepo/base/stop_request.h"
 #include "zeepo/train/balance.h"
+#include "zeepo/train/option_table.h"
 #include "zeepo/train/run_sinks.h"
 #include "zeepo/train/step_side.h"
 #include "zeepo/train/wire_report.h"
@@ -15,6 +16,18 @@
 #include "zeepo/zero/rank_report.h"
 
 namespace zeepo {
+namespace {
+
+// What was asked for, where it is not what nobody asks for; what was chosen for it included.
+nlohmann::ordered_json options_json(const TrainOptions& options) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const TrainOption& option : option_table())
+    if (const std::string text = option.text(options); option.on_command_line() && text != text_of_default(option))
+      json[option.name] = text;
+  return json;
+}
+
+}  // namespace
 
 RunReport::RunReport(const TrainOptions& options, Communicator& communicator)
     : communicator_(communicator),
@@ -47,6 +60,7 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
                                          {"arena_bytes", plan.memory.bytes[i]},
                                          {"budget_bytes", plan.budgets[i]}};
   }
+  event["options"] = options_json(options);
   event["placement"] = to_json(setup.arrangement());
   event["placement"]["flags"] = setup.flags();
   event["placement"]["chosen"] = options.choose.any();
