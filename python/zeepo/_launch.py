@@ -117,8 +117,12 @@ def share_start(job: Job, model: nn.Module) -> None:
 
     with torch.no_grad():
         for tensor in [*model.parameters(), *model.buffers()]:
-            if tensor.numel() > 0:
-                tensor.copy_(share(tensor.reshape(-1)).view(tensor.shape))
+            if tensor.numel() == 0:
+                continue
+            first = share(tensor.reshape(-1)).view(tensor.shape)
+            # What is there already is not written: it may be a view of a file.
+            if job.rank > 0 and not torch.equal(first, tensor.cpu()):
+                tensor.copy_(first)
     torch.set_rng_state(share(torch.get_rng_state()))
 
 

@@ -128,65 +128,6 @@ def test_state_dict_and_summon_have_the_full_weights():
     zeepo.close()
 
 
-def test_checkpoints_go_on_where_they_were_saved(tmp_path):
-    def run(model, opt, first, last):
-        for number in range(first, last):
-            step(model, opt, number)
-
-    whole, part, rest = make(Plain), make(Plain), make(Plain, seed=2)
-    opt = adamw(whole)
-    zeepo.init(whole, opt)
-    run(whole, opt, 0, 6)
-    zeepo.close()
-    opt = adamw(part)
-    zeepo.init(part, opt, offload_optimizer="host")
-    run(part, opt, 0, 3)
-    assert zeepo.save(tmp_path).name == "step-00000003"
-    zeepo.close()
-    opt = adamw(rest)
-    zeepo.init(rest, opt, **STREAMED)
-    zeepo.load(tmp_path)
-    run(rest, opt, 3, 6)
-    zeepo.export(tmp_path / "exported")
-    zeepo.close()
-    assert same_weights(rest, whole)
-    read = make(Plain, seed=3)
-    zeepo.load_weights(read, tmp_path / "exported")
-    assert same_weights(read, whole)
-
-
-def test_a_checkpoint_of_another_module_is_refused(tmp_path):
-    model = make(Plain)
-    zeepo.init(model, adamw(model))
-    zeepo.save(tmp_path)
-    zeepo.close()
-    other = make(Tied)
-    zeepo.init(other, adamw(other))
-    with pytest.raises(zeepo.Error, match="load: .*the module has"):
-        zeepo.load(tmp_path)
-    with pytest.raises(zeepo.Error, match="there is no checkpoint"):
-        zeepo.load(tmp_path / "none")
-    zeepo.close()
-
-
-def test_modules_made_without_memory_read_their_weights(tmp_path):
-    model = make(Tied)
-    zeepo.init(model)
-    zeepo.export(tmp_path)
-    zeepo.close()
-    with zeepo.Init():
-        empty = Tied()
-    assert empty.embed.weight.device.type == "meta"
-    with pytest.raises(zeepo.Error, match="has no memory"):
-        zeepo.init(empty)
-    zeepo.load_weights(empty, tmp_path)
-    assert empty.head.weight is empty.embed.weight
-    assert same_weights(empty, model)
-    (tmp_path / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{]")
-    with pytest.raises(zeepo.Error, match="safetensors"):
-        zeepo.load_weights(Tied(), tmp_path)
-
-
 def test_what_cannot_be_says_so_at_once():
     model = make(Plain)
     for call in (zeepo.close, zeepo.report, zeepo.rank, lambda: zeepo.save("x")):
