@@ -17,7 +17,10 @@ using zeepo::Job;
 using zeepo::Recorded;
 
 Recorded recorded_if(bool yes) { return yes ? Recorded::yes : Recorded::no; }
+using GivenBuffer = std::tuple<std::string, std::string, std::vector<std::int64_t>, nb::bytes>;
 
+
+std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 }  // namespace
 
 NB_MODULE(_engine, m) {
@@ -78,9 +81,21 @@ NB_MODULE(_engine, m) {
       .def("read", &Job::read)
       .def("broadcast", &Job::broadcast)
       .def("report", &Job::report)
-      .def("save", &Job::save)
+      .def("save", [](Job& job, const std::string& directory,
+                      const nb::bytes& buffers) { return job.save(directory, text_of(buffers)); })
+      .def("find_saved",
+           [](Job& job, const std::string& directory) {
+             const zeepo::FoundCheckpoint found = job.find_saved(directory);
+             return nb::make_tuple(found.path.string(), nb::bytes(found.buffers.data(), found.buffers.size()));
+           })
       .def("load_saved", &Job::load_saved)
-      .def("write_weights", &Job::write_weights)
+      .def("write_weights",
+           [](Job& job, const std::string& file, const std::string& dtype, const std::vector<GivenBuffer>& buffers) {
+             std::vector<Job::GivenBuffer> given;
+             for (const auto& [name, stored, shape, bytes] : buffers)
+               given.emplace_back(name, stored, shape, text_of(bytes));
+             job.write_weights(file, dtype, given);
+           })
       .def("close", &Job::close)
       .def("abort", &Job::abort);
 }

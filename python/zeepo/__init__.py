@@ -197,7 +197,10 @@ def report() -> dict[str, Any]:
 
 
 def save(directory: str | Path) -> Path:
-    """Writes a checkpoint, directory/step-N, that any number of ranks can go on from. Every rank calls it."""
+    """Writes a checkpoint, directory/step-N, that any number of ranks can go on from. Every rank calls it.
+
+    Buffers that are part of the module's state, BatchNorm's statistics among them, are rank 0's.
+    """
     return _attached("save").save(directory)
 
 
@@ -207,7 +210,7 @@ def load(directory: str | Path) -> Path:
 
 
 def export(directory: str | Path) -> Path:
-    """Writes the weights as model.safetensors. Every rank calls it."""
+    """Writes the weights and buffers as model.safetensors. Every rank calls it."""
     return _attached("export").export(directory)
 
 

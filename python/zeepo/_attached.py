@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ._clipping import Clipping
+from . import _safetensors
 from ._engine import Error, Job
 from ._fetching import Fetching
 from ._memory import floats_at, stream_of, tensor_at
@@ -53,6 +54,16 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 class Attached:
+def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Those that are part of the module's state, by name."""
+    return {
+        f"{prefix}.{name}" if prefix else name: buffer
+        for prefix, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name not in module._non_persistent_buffers_set
+    }
+
+
     """The hooks, the parameters at their addresses, and what stands in for the optimizer's functions."""
 
     def __init__(self, job: Job, model: nn.Module, optimizer: torch.optim.Optimizer | None, debug: bool) -> None:
@@ -300,15 +311,34 @@ class Attached:
 
     def save(self, directory: str | Path) -> Path:
         self._begin()
-        return Path(self.job.save(str(directory)))
+        return Path(self.job.save(str(directory), _safetensors.to_bytes(buffers) if buffers else b""))
 
     def load(self, directory: str | Path) -> Path:
         self._fetching.forget()
         self._begin()
-        return Path(self.job.load_saved(str(directory)))
+        path, saved = self.job.find_saved(str(directory))
+        buffers = self._find_buffers(path, dict(_safetensors.tensors_of(bytearray(saved), path)) if saved else {})
+        self.job.load_saved(path)
+        with torch.no_grad():
+            for own, value in buffers:
+                own.copy_(value)
+        return Path(path)
+
+    def _find_buffers(self, path: str, saved: dict[str, torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Each of the module's buffers, and what it had when the checkpoint was saved."""
+        own = persistent_buffers(self.model)
+        for name in sorted(own.keys() ^ saved.keys()):
+            has, lacks = ("the module", "the checkpoint") if name in own else ("the checkpoint", "the module")
+            raise Error(f"load: {path}: {has} has a buffer {name}, and {lacks} has not")
+        for name, buffer in own.items():
+            if buffer.shape != saved[name].shape:
+                raise Error(
+                    f"load: {path}: has {name} {list(saved[name].shape)}, and the module has {list(buffer.shape)}"
+                )
+        return [(buffer, saved[name]) for name, buffer in own.items()]
 
     def export(self, directory: str | Path) -> Path:
-        """The weights as model.safetensors, and the module's config.json where it has one."""
+        """The weights and buffers as model.safetensors, and the module's config.json where it has one."""
         target = Path(directory)
         if self.job.rank == 0:
             target.mkdir(parents=True, exist_ok=True)
@@ -317,12 +347,13 @@ class Attached:
                 config.save_pretrained(target)
         file = target / "model.safetensors"
         self._begin()
-        self.job.write_weights(str(file), str(self._dtype).removeprefix("torch."))
+        self.job.write_weights(str(file), str(self._dtype).removeprefix("torch."), buffers)
         return file
 
     def detach(self) -> None:
         """The module and the optimizer as they were, with the weights as they are."""
         self._fetching.remove()
+        buffers = persistent_buffers(self.model)
         for hook in self._removable:
             hook.remove()
         self._removable.clear()
@@ -332,3 +363,4 @@ class Attached:
         if self.optimizer is not None:
             for name in ("step", "zero_grad"):
                 self.optimizer.__dict__.pop(name, None)
+        buffers = [(n, *_safetensors.stored(b, n)) for n, b in persistent_buffers(self.model).items()]

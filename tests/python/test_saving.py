@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models import Plain, Tied, batch, loss_of, make
+from models import Plain, Tied, WithBuffers, batch, loss_of, make
 from runs import same_weights
 from torch import nn
 
@@ -78,6 +78,67 @@ def test_modules_made_without_memory_read_their_weights(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{]")
     with pytest.raises(zeepo.Error, match="safetensors"):
         zeepo.load_weights(Tied(), tmp_path)
+
+
+class Counting(WithBuffers):
+    """Buffers of several dtypes, one of which is computed and in no file."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([True, False, True]))
+        self.register_buffer("narrow", torch.arange(3).bfloat16())
+        self.register_buffer("scale", torch.ones(2), persistent=False)
+
+
+def test_buffers_are_in_checkpoints_and_exports(tmp_path):
+    model = make(Counting)
+    opt = adamw(model)
+    zeepo.init(model, opt)
+    for number in range(3):
+        step(model, opt, number)
+    zeepo.save(tmp_path)
+    zeepo.export(tmp_path / "exported")
+    zeepo.close()
+    assert model.body[1].num_batches_tracked == 3
+    other = make(Counting, seed=2)
+    zeepo.init(other, adamw(other), **STREAMED)
+    other.mask.zero_()
+    zeepo.load(tmp_path)
+    zeepo.close()
+    assert same_weights(other, model)
+    with zeepo.Init():
+        read = Counting()
+    zeepo.load_weights(read, tmp_path / "exported")
+    assert same_weights(read, model) and read.scale.tolist() == [1, 1]
+    safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    found = safetensors.load_file(tmp_path / "exported" / "model.safetensors")
+    assert found.keys() == model.state_dict().keys()
+    for name, value in model.state_dict().items():
+        assert found[name].dtype == value.dtype and torch.equal(found[name], value), name
+
+
+def test_a_checkpoint_with_other_buffers_is_refused_and_changes_nothing(tmp_path):
+    class Normed(nn.Module):
+        def __init__(self, width, **more):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.norm = nn.BatchNorm1d(width, affine=False, **more)
+
+    model = Normed(2)
+    zeepo.init(model, adamw(model))
+    path = zeepo.save(tmp_path)
+    zeepo.close()
+    for other, said in ((Normed(3), "norm.running_mean"), (Normed(2, track_running_stats=False), "the module has not")):
+        zeepo.init(other, adamw(other))
+        before = zeepo.report()["weights_hash"]
+        with pytest.raises(zeepo.Error, match=said):
+            zeepo.load(tmp_path)
+        assert zeepo.report()["weights_hash"] == before
+        zeepo.close()
+    (path / "model" / "buffers.safetensors").write_bytes(b"spoiled")
+    zeepo.init(model, adamw(model))
+    with pytest.raises(zeepo.Error, match="damaged"):
+        zeepo.load(tmp_path)
 
 
 def of_transformers(name):

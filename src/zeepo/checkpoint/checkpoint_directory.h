@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,8 +43,10 @@ class CheckpointDirectory {
   // Where the ranks write the checkpoint of this step.
   void begin(std::int64_t step);
   // When every rank's file is on the disk: the manifest, files of the model, and the rename. The lists that the ranks
-  // have left become part of the manifest. Without a model's directory there are no such files.
-  void publish(Manifest manifest, const std::filesystem::path& model);
+  // have left become part of the manifest. Files of the model are those of its directory, where there is one, and
+  // `further` ones, bytes by name.
+  void publish(Manifest manifest, const std::filesystem::path& model,
+               const std::map<std::string, std::string>& further = {});
   void abandon(std::int64_t step) noexcept;
   // Removes the oldest beyond `count`, never the newest and never the one of step `best`.
   void keep(std::int64_t count, std::optional<std::int64_t> best = std::nullopt);
