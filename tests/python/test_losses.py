@@ -1,5 +1,7 @@
 """What zeepo trains is what PyTorch trains."""
 
+import json
+
 import pytest
 import torch
 from models import AWKWARD, Plain, batch, loss_of, make
@@ -37,6 +39,52 @@ def test_awkward_modules_train_as_in_pytorch_wherever_their_states_live(kind, tm
 
 
 def test_parameter_groups_have_rates_and_decay_of_their_own_and_follow_schedulers():
+@pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
+def test_buffers_are_pytorchs(options):
+    _, plain = train_plain(WithBuffers, "sgd")
+    _, model = train(WithBuffers, "sgd", **options)
+    for name, expected in plain.named_buffers():
+        assert torch.allclose(model.get_buffer(name), expected, rtol=1e-5), name
+    assert model.body[1].num_batches_tracked == 5
+
+
+def test_deepspeeds_file_is_the_same_options(tmp_path, capfd):
+    def run(model, **options):
+        opt = torch.optim.SGD(model.parameters(), lr=0.05)
+        zeepo.init(model, opt, **options)
+        for number in range(4):
+            (100 * loss_of(model, *batch(Plain, number))).backward()  # a norm that a default would clip
+            if number % 2:
+                opt.step()
+        report = zeepo.report()
+        zeepo.close()
+        return report["weights_hash"], report["ranks"][0]["peak_bytes"]["host"]
+
+    config = tmp_path / "ds.json"
+    zero = {"stage": 2, "offload_optimizer": {"device": "cpu"}}
+    given = {"gradient_accumulation_steps": 2, "zero_optimization": zero}
+    config.write_text(json.dumps(given))
+    options = dict(stage=2, offload_optimizer="host", grad_accum=2)
+    unclipped = run(make(Plain), **options)
+    assert run(make(Plain), config=config) == unclipped
+    assert capfd.readouterr().err == ""
+    config.write_text(
+        json.dumps(
+            given
+            | {
+                "gradient_clipping": 0.5,
+                "optimizer": {"type": "AdamW", "params": {"lr": 7}},
+                "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}},
+            }
+        )
+    )
+    clipped = run(make(Plain), config=config)
+    assert clipped == run(make(Plain), clip=0.5, **options) and clipped[0] != unclipped[0]
+    notes = capfd.readouterr().err
+    assert "ds.json: optimizer: left to PyTorch" in notes and "ds.json: scheduler: left to PyTorch" in notes
+    assert run(make(Plain), config=config, clip=0) == unclipped  # what is given wins
+
+
     def run(with_zeepo):
         model = make(Plain)
         matrices = [p for p in model.parameters() if p.dim() >= 2]
