@@ -10,9 +10,10 @@ from typing import Any, Callable, Iterator
 
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ._clipping import Clipping
 from . import _safetensors
+from ._clipping import Clipping
 from ._engine import Error, Job
 from ._fetching import Fetching
 from ._memory import floats_at, stream_of, tensor_at
@@ -53,7 +54,6 @@ def device_of(model: nn.Module) -> torch.device:
     return found or torch.device("cpu")
 
 
-class Attached:
 def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
     """Those that are part of the module's state, by name."""
     return {
@@ -64,6 +64,7 @@ def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
+class Attached:
     """The hooks, the parameters at their addresses, and what stands in for the optimizer's functions."""
 
     def __init__(self, job: Job, model: nn.Module, optimizer: torch.optim.Optimizer | None, debug: bool) -> None:
@@ -81,6 +82,7 @@ def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
         self._removable: list[Any] = []
         self._take_gradients()
         self._check_loads()
+        self._refuse_others()
         if optimizer is not None:
             self._replace_optimizer(optimizer)
             own = set(self.units.places)
@@ -188,18 +190,25 @@ def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
             )
 
         def whole(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-            for name, parameter in module.named_parameters(remove_duplicate=False):
+            for name, parameter in module._parameters.items():
                 if parameter in self.units.places and prefix + name in state:
                     state[prefix + name] = self.weight(parameter)
 
-        self._removable.append(self.model.register_load_state_dict_pre_hook(refuse))
-        self._removable.append(self.model._register_state_dict_hook(whole))
+        for module in self.model.modules():  # any of them may be asked
+            if any(True for _ in module.parameters()):
+                self._removable.append(module._register_load_state_dict_pre_hook(refuse))
+                self._removable.append(module._register_state_dict_hook(whole))
 
     def _replace_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         attached = self
 
         def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
             """Steps by zeepo's engine."""
+            if getattr(self, "grad_scale", None) is not None:
+                raise Error(
+                    "optimizer.step(): a GradScaler has scaled the loss, and zeepo's gradients with it; leave the "
+                    "GradScaler out, and train in bfloat16 or float32"
+                )
             loss = None
             if closure is not None:
                 with torch.enable_grad():
@@ -215,6 +224,21 @@ def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # schedulers find their count kept
         optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)  # type: ignore[method-assign]
+
+    def _refuse_others(self) -> None:
+        """Gradients are zeepo's: a step that is not finds none, and changes what zeepo does not see."""
+
+        def refuse(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter in self.units.places:
+                        raise Error(
+                            f"{type(optimizer).__name__}.step(): {self._place(parameter).name} is zeepo's until "
+                            "zeepo.close(), and only the step() of the optimizer that zeepo.init() was given, looked "
+                            "up since then, steps it"
+                        )
+
+        self._removable.append(register_optimizer_step_pre_hook(refuse))
 
     # The loop.
 
@@ -310,6 +334,7 @@ def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
         return json.loads(self.job.report())
 
     def save(self, directory: str | Path) -> Path:
+        buffers = persistent_buffers(self.model)
         self._begin()
         return Path(self.job.save(str(directory), _safetensors.to_bytes(buffers) if buffers else b""))
 
@@ -346,6 +371,7 @@ def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
             if hasattr(config, "save_pretrained"):
                 config.save_pretrained(target)
         file = target / "model.safetensors"
+        buffers = [(n, *_safetensors.stored(b, n)) for n, b in persistent_buffers(self.model).items()]
         self._begin()
         self.job.write_weights(str(file), str(self._dtype).removeprefix("torch."), buffers)
         return file
@@ -353,7 +379,6 @@ def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
     def detach(self) -> None:
         """The module and the optimizer as they were, with the weights as they are."""
         self._fetching.remove()
-        buffers = persistent_buffers(self.model)
         for hook in self._removable:
             hook.remove()
         self._removable.clear()
@@ -363,4 +388,3 @@ def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
         if self.optimizer is not None:
             for name in ("step", "zero_grad"):
                 self.optimizer.__dict__.pop(name, None)
-        buffers = [(n, *_safetensors.stored(b, n)) for n, b in persistent_buffers(self.model).items()]

@@ -119,6 +119,9 @@ def test_state_dict_and_summon_have_the_full_weights():
     zeepo.init(model, adamw(model), **STREAMED)
     for name, value in model.state_dict().items():
         assert torch.equal(value, plain.state_dict()[name]), name
+    for part, expected in ((model.blocks, plain.blocks), (model.blocks[3].down, plain.blocks[3].down)):
+        assert part.state_dict().keys() == expected.state_dict().keys()
+        assert same_weights(part, expected)
     with zeepo.summon(model):
         assert torch.equal(model.blocks[0].up.weight, plain.blocks[0].up.weight)
         assert torch.equal(model(batch(Plain, 0)[0]), plain(batch(Plain, 0)[0]))
@@ -138,6 +141,8 @@ def test_what_cannot_be_says_so_at_once():
         zeepo.init(model, adamw(model))
     with pytest.raises(zeepo.Error, match="load_state_dict"):
         model.load_state_dict({})
+    with pytest.raises(zeepo.Error, match="load_state_dict"):
+        model.blocks[1].load_state_dict(make(Plain).blocks[1].state_dict())
     zeepo.close()
     cases = {
         "optimizer that zeepo does not know": lambda: zeepo.init(model, torch.optim.Adagrad(model.parameters())),

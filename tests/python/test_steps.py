@@ -38,6 +38,38 @@ def test_a_step_before_all_micro_steps_is_an_error_and_keeps_their_gradients():
     assert same_weights(run(True), run(False))
 
 
+def test_another_optimizer_of_the_parameters_is_an_error():
+    model, other = make(Plain), nn.Linear(2, 2)
+    opt, late = adamw(model), torch.optim.SGD(model.outward.parameters(), lr=0.1)
+    of_pytorch = opt.step
+    others = torch.optim.SGD(other.parameters(), lr=0.1)
+    zeepo.init(model, opt)
+    loss_of(model, *batch(Plain, 0)).backward()
+    for step in (late.step, of_pytorch):
+        with pytest.raises(zeepo.Error, match="step.*is zeepo's until"):
+            step()
+    other(torch.ones(1, 2)).sum().backward()
+    others.step()
+    opt.step()
+    zeepo.close()
+    late.step()
+    zeepo.init(model)  # for inference
+    with pytest.raises(zeepo.Error, match="is zeepo's until"):
+        late.step()
+
+
+def test_a_scaled_loss_is_an_error():
+    model = make(Plain)
+    opt = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
+    scaler = torch.amp.GradScaler("cpu")
+    zeepo.init(model, opt)
+    before = zeepo.report()["weights_hash"]
+    scaler.scale(loss_of(model, *batch(Plain, 0))).backward()
+    with pytest.raises(zeepo.Error, match="GradScaler"):
+        scaler.step(opt)
+    assert zeepo.report()["weights_hash"] == before
+
+
 @pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
 @pytest.mark.parametrize("place", ["forward", "backward"])
 def test_close_right_after_a_failure_leaves_the_weights(options, place):
