@@ -74,6 +74,7 @@ def _start_again(ranks: int) -> None:
         raise Error(
             f"init: num_gpus={ranks}: only a script can be started again; "
             f"start this program with mpirun -n {ranks}"
+        gc.collect()  # what only cycles hold any more is none
         )
     environment = dict(os.environ, **{_STARTED: str(ranks)})
     if os.geteuid() == 0:

@@ -140,3 +140,28 @@ def test_each_micro_step_fetches_what_it_reads():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_two_modules_with_the_optimizers_parameters_are_told_of():
+    model = make(Plain)
+    around = [nn.ModuleList([model]), nn.ModuleDict({"one": model})]
+    with pytest.raises(zeepo.Error, match="there are 2 modules with the optimizer's parameters"):
+        zeepo.init(optimizer=adamw(model))
+    assert len(around) == 2
+
+
+def test_optimizers_that_only_cycles_hold_are_none():
+    # In a process of its own: other tests have optimizers.
+    script = (
+        "import gc, torch, zeepo\n"
+        "gc.disable()\n"
+        "model = torch.nn.Linear(2, 2)\n"
+        "old = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "old.itself = old\n"
+        "del old\n"
+        "opt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "zeepo.init()\n"
+        "zeepo.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
