@@ -50,6 +50,8 @@ __all__ = [
     "world_size",
 ]
 
+Error.__doc__ = """What cannot be, with the values and what to do instead."""
+
 _open: Attached | None = None
 _ends_all_ranks = False
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 import torch
-from models import AWKWARD, Plain, batch, loss_of, make
+from models import AWKWARD, Plain, WithBuffers, batch, loss_of, make
 from runs import OPTIMIZERS, same_weights, train, train_plain
+from torch.utils.checkpoint import checkpoint
 
 import zeepo
 
@@ -38,7 +39,6 @@ def test_awkward_modules_train_as_in_pytorch_wherever_their_states_live(kind, tm
         assert same_weights(model, resident), options
 
 
-def test_parameter_groups_have_rates_and_decay_of_their_own_and_follow_schedulers():
 @pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
 def test_buffers_are_pytorchs(options):
     _, plain = train_plain(WithBuffers, "sgd")
@@ -85,6 +85,7 @@ def test_deepspeeds_file_is_the_same_options(tmp_path, capfd):
     assert run(make(Plain), config=config, clip=0) == unclipped  # what is given wins
 
 
+def test_parameter_groups_have_rates_and_decay_of_their_own_and_follow_schedulers():
     def run(with_zeepo):
         model = make(Plain)
         matrices = [p for p in model.parameters() if p.dim() >= 2]
@@ -212,9 +213,11 @@ def test_compiled_modules_train_as_in_pytorch(options, whole):
         return model
 
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     expected, _ = train_plain(Plain)
     losses, _ = train(Plain, model=compiled(), **options)
     assert losses == pytest.approx(expected, rel=1e-5)
+    assert torch._dynamo.utils.counters["frames"]["ok"] > 0
 
 
 def test_bfloat16_keeps_exact_weights_beside_it():
@@ -254,25 +257,29 @@ class Wide(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+        self.reentrant = None  # of torch's checkpointing, where the layers are computed again
 
     def forward(self, x):
         for layer in self.layers:
-            x = torch.nn.functional.gelu(layer(x))
+            x = checkpoint(layer, x, use_reentrant=self.reentrant) if self.reentrant is not None else layer(x)
+            x = torch.nn.functional.gelu(x)
         return x
 
 
 @pytest.mark.parametrize("place", ["host", "nvme"])
 def test_offloaded_activations_change_nothing(place, tmp_path):
-    def run(**options):
+    def run(reentrant=None, **options):
         torch.manual_seed(3)
         model = Wide()
+        model.reentrant = reentrant
         opt = torch.optim.AdamW(model.parameters(), lr=3e-3)
         zeepo.init(model, opt, **options)
         losses = []
         for number in range(4):
             x = torch.randn(1500, 64, generator=torch.Generator().manual_seed(number))
+            x.requires_grad_(bool(reentrant))  # which needs an input with a gradient
             loss = model(x).square().mean()
-            if number == 2:  # what is kept may be asked for twice
+            if number == 2 and reentrant is None:  # what is kept may be asked for twice
                 with zeepo.accumulate():
                     loss.backward(retain_graph=True)
             loss.backward()
@@ -284,8 +291,13 @@ def test_offloaded_activations_change_nothing(place, tmp_path):
         zeepo.close()
         return losses, peak
 
-    expected, without = run()
     memory = dict(memory={"nvme": "64MiB"}, nvme_path=tmp_path) if place == "nvme" else {}
+    for reentrant in (False, True):  # with torch's checkpointing: the inputs of the layers alone
+        expected, _ = run(reentrant)
+        losses, peak = run(reentrant, offload_activations=place, **memory)
+        assert losses == expected
+        assert peak[place]["activations"] > 3 * 1500 * 64 * 4
+    expected, without = run()
     for more in ({}, dict(offload_param="host", offload_optimizer="host", prefetch="1KiB")):
         losses, peak = run(offload_activations=place, **memory, **more)
         assert losses == expected
