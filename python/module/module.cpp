@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "job.h"
+#include "zeepo/comm/launch.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -16,11 +17,11 @@ namespace {
 using zeepo::Job;
 using zeepo::Recorded;
 
-Recorded recorded_if(bool yes) { return yes ? Recorded::yes : Recorded::no; }
 using GivenBuffer = std::tuple<std::string, std::string, std::vector<std::int64_t>, nb::bytes>;
 
-
+Recorded recorded_if(bool yes) { return yes ? Recorded::yes : Recorded::no; }
 std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
 }  // namespace
 
 NB_MODULE(_engine, m) {
@@ -28,6 +29,13 @@ NB_MODULE(_engine, m) {
   nb::set_leak_warnings(false);  // whoever leaves without close() holds the job to the end
   nb::exception<zeepo::Error>(m, "Error", PyExc_RuntimeError);
 
+  m.def(
+      "launched",
+      [] {
+        const zeepo::Launch launch = zeepo::detect_launch();
+        return std::make_pair(launch.size, launch.local_rank);
+      },
+      "How many ranks a launcher has started, and this one's number on its machine.");
   m.def("finish_ranks", &zeepo::finish_ranks, "The clean end of all ranks: when the process ends.");
 
   nb::class_<Job>(m, "Job", "The ranks joined and, once a module is attached, its engine.")

@@ -268,6 +268,8 @@ def test_each_rank_sees_its_own_gpu(monkeypatch):
     from zeepo import _launch
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3")
     for given, taken in (("", "1"), ("5,7", "7"), ("GPU-a,GPU-b", "GPU-b")):
@@ -275,6 +277,7 @@ def test_each_rank_sees_its_own_gpu(monkeypatch):
         assert _launch.take_own_gpu() == 2
         assert _launch.os.environ["CUDA_VISIBLE_DEVICES"] == taken
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     _launch.take_own_gpu()
     assert _launch.os.environ["CUDA_VISIBLE_DEVICES"] == "5,7"

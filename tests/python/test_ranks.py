@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import zeepo
 
 HERE = Path(__file__).parent
 AS_ROOT = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
@@ -89,3 +92,42 @@ def test_loaders_are_shared_out_and_the_script_starts_itself(tmp_path):
     for epoch in range(2):
         assert sorted(first[4][epoch] + second[4][epoch]) == list(range(16))
     assert first[4][0] != first[4][1] and first[4][0] != sorted(first[4][0])
+
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+def test_ranks_come_from_torchrun(tmp_path):
+    program = tmp_path / "under_torchrun.py"
+    program.write_text(
+        "import os, sys, torch, zeepo\n"
+        "model = torch.nn.Linear(4, 4)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "zeepo.init(model, optimizer, stage=2)\n"
+        "model(torch.ones(2, 4)).sum().backward(); optimizer.step()\n"
+        "left = [name for name in os.environ if name == 'LOCAL_RANK' or name.startswith('TORCHELASTIC')]\n"
+        "print(zeepo.rank(), zeepo.world_size(), sys.argv[1:], left, flush=True)\n"
+        "zeepo.close()\n"
+        "sys.exit(int(sys.argv[1]))\n"
+    )
+
+    def run(code):
+        command = [*TORCHRUN, str(program), str(code)]
+        return subprocess.run(command, capture_output=True, text=True, env=alone(), timeout=200)
+
+    done = run(0)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 2 ['0'] []", "1 2 ['0'] []"]
+    done = run(3)
+    assert done.returncode != 0
+    assert len(done.stdout.splitlines()) == 2 and "exitcode" in done.stderr
+
+
+def test_torchrun_on_several_machines_is_told_to_use_mpirun(monkeypatch):
+    given = dict(TORCHELASTIC_RUN_ID="1", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2", LOCAL_RANK="0")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(zeepo.Error, match="4 processes, 2 of them on this machine; use mpirun"):
+        zeepo.init(torch.nn.Linear(2, 2))
+    with pytest.raises(zeepo.Error, match="num_gpus=2, and 4 ranks were started"):
+        zeepo.init(torch.nn.Linear(2, 2), num_gpus=2)
