@@ -86,8 +86,8 @@ def init(
     memory: budgets of a rank, {"device": "12GiB", "host": "40GiB"}: of what zeepo holds; PyTorch's part is its own.
     placement: "auto" chooses what lives where within these budgets, the fastest tiers first.
     zero_offload: stage 2 with the optimizer in host memory.
-    num_gpus: how many ranks; started alone, the script is started again as so many. Without it ranks are those of mpirun,
-        of srun or, on one machine, of torchrun.
+    num_gpus: how many ranks; started alone, the script is started again as so many. Without it ranks are those of
+        mpirun, of srun or, on one machine, of torchrun.
     shard_data: with several ranks, every DataLoader that exists now yields each rank its part.
     debug: a parameter that is read and was not fetched is an Error.
 

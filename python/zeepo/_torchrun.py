@@ -48,9 +48,13 @@ def leave_to_first() -> None:
     """
     size, here = processes(), os.environ.get("LOCAL_WORLD_SIZE", "")
     if str(size) != here:
-        raise Error(f"init: torchrun has started {size} processes, {here} of them on this machine; use mpirun for several")
+        raise Error(
+            f"init: torchrun has started {size} processes, {here} of them on this machine; use mpirun for several"
+        )
     if torch.distributed.is_initialized():
-        raise Error("init: torch.distributed was begun before; zeepo joins the ranks itself: leave init_process_group out")
+        raise Error(
+            "init: torch.distributed was begun before; zeepo joins the ranks itself: leave init_process_group out"
+        )
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         raise Error(f"init: torchrun keeps no store for its processes; start them with mpirun -n {size}")
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

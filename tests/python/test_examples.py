@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "python"
 def run(example, *arguments):
     command = [sys.executable, str(EXAMPLES / example), *map(str, arguments)]
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="")  # with any number of GPUs
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -20,7 +20,7 @@ def under_mpirun(ranks, program, *arguments, fails=False):
     command = ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(ranks)]
     command += [sys.executable, str(program), *map(str, arguments)]
     environment = dict(os.environ, **AS_ROOT, **ON_THE_CPU)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert (done.returncode != 0) == fails, done.stderr
     return done
 
@@ -84,7 +84,7 @@ def test_loaders_are_shared_out_and_the_script_starts_itself(tmp_path):
         "print(json.dumps([zeepo.rank(), len(loader), seen, [x.tolist() for x in counting], drawn]), flush=True)\n"
         "zeepo.close()\n"
     )
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=alone(), timeout=200)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=alone(), timeout=600)
     assert done.returncode == 0, done.stderr
     first, second = sorted(json.loads(line) for line in done.stdout.splitlines())
     assert first[:4] == [0, 3, [[0, 1], [4, 5], [8, 9]], [[0, 1], [4, 5]]]
@@ -113,7 +113,7 @@ def test_ranks_come_from_torchrun(tmp_path):
 
     def run(code):
         command = [*TORCHRUN, str(program), str(code)]
-        return subprocess.run(command, capture_output=True, text=True, env=alone(), timeout=200)
+        return subprocess.run(command, capture_output=True, text=True, env=alone(), timeout=600)
 
     done = run(0)
     assert done.returncode == 0, done.stderr
