@@ -185,16 +185,21 @@ void Job::drop_saved(std::int64_t number) noexcept {
 
 std::string Job::report() { return report_of(engine().get(), runtime_->session()); }
 
-std::string Job::save(const std::string& directory) {
-  return save_checkpoint(engine().get(), runtime_->communicator(), directory).string();
+std::string Job::save(const std::string& directory, const std::string& buffers) {
+  return save_checkpoint(engine().get(), runtime_->communicator(), directory, buffers).string();
 }
 
-std::string Job::load_saved(const std::string& directory) {
-  return load_checkpoint(engine().get(), runtime_->communicator(), directory).string();
+FoundCheckpoint Job::find_saved(const std::string& directory) {
+  (void)engine();
+  return find_checkpoint(runtime_->communicator(), directory);
 }
 
-void Job::write_weights(const std::string& file, const std::string& dtype) {
-  export_weights(engine().get(), runtime_->communicator(), file, dtype_named(dtype), shapes_);
+void Job::load_saved(const std::string& path) { load_checkpoint(engine().get(), runtime_->communicator(), path); }
+
+void Job::write_weights(const std::string& file, const std::string& dtype, const std::vector<GivenBuffer>& buffers) {
+  std::vector<SafetensorsWriter::Tensor> given;
+  for (const auto& [name, stored, shape, bytes] : buffers) given.push_back({name, DType::f32, shape, stored, bytes});
+  export_weights(engine().get(), runtime_->communicator(), file, dtype_named(dtype), shapes_, given);
 }
 
 void Job::close() {

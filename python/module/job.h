@@ -56,9 +56,13 @@ class Job {
   // Rank 0's bytes at the address become every rank's.
   void broadcast(Address address, std::int64_t bytes);
   std::string report();
-  std::string save(const std::string& directory);
-  std::string load_saved(const std::string& directory);
-  void write_weights(const std::string& file, const std::string& dtype);
+  // buffers: the bytes of a file that a checkpoint keeps beside the states.
+  std::string save(const std::string& directory, const std::string& buffers);
+  FoundCheckpoint find_saved(const std::string& directory);
+  void load_saved(const std::string& path);
+  // Of each buffer its name, the format's name of its dtype, its shape and its bytes.
+  using GivenBuffer = std::tuple<std::string, std::string, std::vector<std::int64_t>, std::string>;
+  void write_weights(const std::string& file, const std::string& dtype, const std::vector<GivenBuffer>& buffers);
 
   void close();
   void abort(const std::string& message);

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "job.h"
+#include "zeepo/comm/launch.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -16,7 +17,10 @@ namespace {
 using zeepo::Job;
 using zeepo::Recorded;
 
+using GivenBuffer = std::tuple<std::string, std::string, std::vector<std::int64_t>, nb::bytes>;
+
 Recorded recorded_if(bool yes) { return yes ? Recorded::yes : Recorded::no; }
+std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
 }  // namespace
 
@@ -25,6 +29,13 @@ NB_MODULE(_engine, m) {
   nb::set_leak_warnings(false);  // whoever leaves without close() holds the job to the end
   nb::exception<zeepo::Error>(m, "Error", PyExc_RuntimeError);
 
+  m.def(
+      "launched",
+      [] {
+        const zeepo::Launch launch = zeepo::detect_launch();
+        return std::make_pair(launch.size, launch.local_rank);
+      },
+      "How many ranks a launcher has started, and this one's number on its machine.");
   m.def("finish_ranks", &zeepo::finish_ranks, "The clean end of all ranks: when the process ends.");
 
   nb::class_<Job>(m, "Job", "The ranks joined and, once a module is attached, its engine.")
@@ -78,9 +89,21 @@ NB_MODULE(_engine, m) {
       .def("read", &Job::read)
       .def("broadcast", &Job::broadcast)
       .def("report", &Job::report)
-      .def("save", &Job::save)
+      .def("save", [](Job& job, const std::string& directory,
+                      const nb::bytes& buffers) { return job.save(directory, text_of(buffers)); })
+      .def("find_saved",
+           [](Job& job, const std::string& directory) {
+             const zeepo::FoundCheckpoint found = job.find_saved(directory);
+             return nb::make_tuple(found.path.string(), nb::bytes(found.buffers.data(), found.buffers.size()));
+           })
       .def("load_saved", &Job::load_saved)
-      .def("write_weights", &Job::write_weights)
+      .def("write_weights",
+           [](Job& job, const std::string& file, const std::string& dtype, const std::vector<GivenBuffer>& buffers) {
+             std::vector<Job::GivenBuffer> given;
+             for (const auto& [name, stored, shape, bytes] : buffers)
+               given.emplace_back(name, stored, shape, text_of(bytes));
+             job.write_weights(file, dtype, given);
+           })
       .def("close", &Job::close)
       .def("abort", &Job::abort);
 }

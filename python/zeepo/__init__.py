@@ -50,6 +50,8 @@ __all__ = [
     "world_size",
 ]
 
+Error.__doc__ = """What cannot be, with the values and what to do instead."""
+
 _open: Attached | None = None
 _ends_all_ranks = False
 
@@ -84,7 +86,8 @@ def init(
     memory: budgets of a rank, {"device": "12GiB", "host": "40GiB"}: of what zeepo holds; PyTorch's part is its own.
     placement: "auto" chooses what lives where within these budgets, the fastest tiers first.
     zero_offload: stage 2 with the optimizer in host memory.
-    num_gpus: how many ranks; started alone, the script is started again as so many.
+    num_gpus: how many ranks; started alone, the script is started again as so many. Without it ranks are those of
+        mpirun, of srun or, on one machine, of torchrun.
     shard_data: with several ranks, every DataLoader that exists now yields each rank its part.
     debug: a parameter that is read and was not fetched is an Error.
 
@@ -197,7 +200,10 @@ def report() -> dict[str, Any]:
 
 
 def save(directory: str | Path) -> Path:
-    """Writes a checkpoint, directory/step-N, that any number of ranks can go on from. Every rank calls it."""
+    """Writes a checkpoint, directory/step-N, that any number of ranks can go on from. Every rank calls it.
+
+    Buffers that are part of the module's state, BatchNorm's statistics among them, are rank 0's.
+    """
     return _attached("save").save(directory)
 
 
@@ -207,7 +213,7 @@ def load(directory: str | Path) -> Path:
 
 
 def export(directory: str | Path) -> Path:
-    """Writes the weights as model.safetensors. Every rank calls it."""
+    """Writes the weights and buffers as model.safetensors. Every rank calls it."""
     return _attached("export").export(directory)
 
 

@@ -10,7 +10,9 @@ from typing import Any, Callable, Iterator
 
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from . import _safetensors
 from ._clipping import Clipping
 from ._engine import Error, Job
 from ._fetching import Fetching
@@ -52,6 +54,16 @@ def device_of(model: nn.Module) -> torch.device:
     return found or torch.device("cpu")
 
 
+def persistent_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Those that are part of the module's state, by name."""
+    return {
+        f"{prefix}.{name}" if prefix else name: buffer
+        for prefix, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name not in module._non_persistent_buffers_set
+    }
+
+
 class Attached:
     """The hooks, the parameters at their addresses, and what stands in for the optimizer's functions."""
 
@@ -70,6 +82,7 @@ class Attached:
         self._removable: list[Any] = []
         self._take_gradients()
         self._check_loads()
+        self._refuse_others()
         if optimizer is not None:
             self._replace_optimizer(optimizer)
             own = set(self.units.places)
@@ -177,18 +190,25 @@ class Attached:
             )
 
         def whole(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-            for name, parameter in module.named_parameters(remove_duplicate=False):
+            for name, parameter in module._parameters.items():
                 if parameter in self.units.places and prefix + name in state:
                     state[prefix + name] = self.weight(parameter)
 
-        self._removable.append(self.model.register_load_state_dict_pre_hook(refuse))
-        self._removable.append(self.model._register_state_dict_hook(whole))
+        for module in self.model.modules():  # any of them may be asked
+            if any(True for _ in module.parameters()):
+                self._removable.append(module._register_load_state_dict_pre_hook(refuse))
+                self._removable.append(module._register_state_dict_hook(whole))
 
     def _replace_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         attached = self
 
         def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
             """Steps by zeepo's engine."""
+            if getattr(self, "grad_scale", None) is not None:
+                raise Error(
+                    "optimizer.step(): a GradScaler has scaled the loss, and zeepo's gradients with it; leave the "
+                    "GradScaler out, and train in bfloat16 or float32"
+                )
             loss = None
             if closure is not None:
                 with torch.enable_grad():
@@ -204,6 +224,21 @@ class Attached:
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # schedulers find their count kept
         optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)  # type: ignore[method-assign]
+
+    def _refuse_others(self) -> None:
+        """Gradients are zeepo's: a step that is not finds none, and changes what zeepo does not see."""
+
+        def refuse(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter in self.units.places:
+                        raise Error(
+                            f"{type(optimizer).__name__}.step(): {self._place(parameter).name} is zeepo's until "
+                            "zeepo.close(), and only the step() of the optimizer that zeepo.init() was given, looked "
+                            "up since then, steps it"
+                        )
+
+        self._removable.append(register_optimizer_step_pre_hook(refuse))
 
     # The loop.
 
@@ -299,16 +334,36 @@ class Attached:
         return json.loads(self.job.report())
 
     def save(self, directory: str | Path) -> Path:
+        buffers = persistent_buffers(self.model)
         self._begin()
-        return Path(self.job.save(str(directory)))
+        return Path(self.job.save(str(directory), _safetensors.to_bytes(buffers) if buffers else b""))
 
     def load(self, directory: str | Path) -> Path:
         self._fetching.forget()
         self._begin()
-        return Path(self.job.load_saved(str(directory)))
+        path, saved = self.job.find_saved(str(directory))
+        buffers = self._find_buffers(path, dict(_safetensors.tensors_of(bytearray(saved), path)) if saved else {})
+        self.job.load_saved(path)
+        with torch.no_grad():
+            for own, value in buffers:
+                own.copy_(value)
+        return Path(path)
+
+    def _find_buffers(self, path: str, saved: dict[str, torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Each of the module's buffers, and what it had when the checkpoint was saved."""
+        own = persistent_buffers(self.model)
+        for name in sorted(own.keys() ^ saved.keys()):
+            has, lacks = ("the module", "the checkpoint") if name in own else ("the checkpoint", "the module")
+            raise Error(f"load: {path}: {has} has a buffer {name}, and {lacks} has not")
+        for name, buffer in own.items():
+            if buffer.shape != saved[name].shape:
+                raise Error(
+                    f"load: {path}: has {name} {list(saved[name].shape)}, and the module has {list(buffer.shape)}"
+                )
+        return [(buffer, saved[name]) for name, buffer in own.items()]
 
     def export(self, directory: str | Path) -> Path:
-        """The weights as model.safetensors, and the module's config.json where it has one."""
+        """The weights and buffers as model.safetensors, and the module's config.json where it has one."""
         target = Path(directory)
         if self.job.rank == 0:
             target.mkdir(parents=True, exist_ok=True)
@@ -316,8 +371,9 @@ class Attached:
             if hasattr(config, "save_pretrained"):
                 config.save_pretrained(target)
         file = target / "model.safetensors"
+        buffers = [(n, *_safetensors.stored(b, n)) for n, b in persistent_buffers(self.model).items()]
         self._begin()
-        self.job.write_weights(str(file), str(self._dtype).removeprefix("torch."))
+        self.job.write_weights(str(file), str(self._dtype).removeprefix("torch."), buffers)
         return file
 
     def detach(self) -> None:

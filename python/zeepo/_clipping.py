@@ -30,9 +30,10 @@ class Clipping:
             *others: Any,
             **more: Any,
         ) -> torch.Tensor:
-            given = {parameters} if isinstance(parameters, torch.Tensor) else set(parameters)
+            listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            given = set(listed)
             if not given & own:
-                return original(given, max_norm, norm_type, *others, **more)
+                return original(listed, max_norm, norm_type, *others, **more)
             if not trained <= given or given - own:
                 raise Error("clip_grad_norm_: zeepo clips all parameters of its module together; give all of them")
             if norm_type != 2:

@@ -21,13 +21,27 @@ from ._units import Units
 
 
 class _Saved:
-    """A parameter, or a view of one, that autograd has saved."""
+    """A tensor that autograd has saved; of a parameter, or a view of one, with its unit.
 
-    __slots__ = ("unit", "tensor")
+    Without its history: the node that made it would hold itself through it.
+    """
 
-    def __init__(self, unit: int, tensor: torch.Tensor) -> None:
+    __slots__ = ("unit", "tensor", "version")
+
+    def __init__(self, unit: int | None, tensor: torch.Tensor) -> None:
         self.unit = unit
-        self.tensor = tensor
+        self.tensor = tensor.detach()
+        self.version = tensor._version
+
+    def unchanged(self) -> torch.Tensor:
+        """PyTorch looks itself only where there are no hooks."""
+        if self.tensor._version != self.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"{self.tensor.type()} {list(self.tensor.shape)} is at version {self.tensor._version}; "
+                f"expected version {self.version} instead"
+            )
+        return self.tensor
 
 
 class _Needs:
@@ -115,7 +129,10 @@ class Fetching:
             return
         self._job.follow(self._stream())
         self._job.begin_call(torch.is_grad_enabled())
-        if not torch.is_grad_enabled():
+        if torch.is_grad_enabled():
+            self._held = frozenset()  # of the micro-step before, where this call begins another one
+            self._node = None
+        else:
             self.forget()
         kind = (module.training, torch.is_grad_enabled())
         if any(self._comes) and self._watching is None and (self._debug or kind not in self._watched):
@@ -161,22 +178,19 @@ class Fetching:
 
         return torch.compiler.disable(hook)
 
-    def _pack(self, tensor: torch.Tensor) -> Any:
+    def _pack(self, tensor: torch.Tensor) -> Kept | _Saved:
         unit = self._unit_of(tensor)
-        if unit is not None:
-            return _Saved(unit, tensor)
-        if self._activations is not None and self._activations.takes(tensor):
+        if unit is None and self._activations is not None and self._activations.takes(tensor):
             return self._activations.pack(tensor)
-        return tensor
+        return _Saved(unit, tensor)
 
-    def _unpack(self, saved: Any) -> torch.Tensor:
+    def _unpack(self, saved: Kept | _Saved) -> torch.Tensor:
         if isinstance(saved, Kept):
             assert self._activations is not None
             return self._activations.unpack(saved)
-        if not isinstance(saved, _Saved):
-            return saved
-        self._want(frozenset((saved.unit,)))
-        return saved.tensor
+        if saved.unit is not None:
+            self._want(frozenset((saved.unit,)))
+        return saved.unchanged()
 
     def _want(self, wanted: frozenset[int]) -> None:
         backward = _in_backward()

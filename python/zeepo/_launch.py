@@ -11,17 +11,10 @@ from typing import Any, Iterable, Iterator
 import torch
 from torch import nn
 
-from ._engine import Error, Job
+from . import _torchrun
+from ._engine import Error, Job, launched
 
 _STARTED = "ZEEPO_STARTED_RANKS"
-
-
-def launched_ranks() -> int:
-    """How many ranks a launcher has started; 1 where there is none."""
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"):
-        if os.environ.get(name, "").isdigit() and (name != "SLURM_NTASKS" or "SLURM_PROCID" in os.environ):
-            return int(os.environ[name])
-    return 1
 
 
 def take_own_gpu() -> int:
@@ -30,12 +23,11 @@ def take_own_gpu() -> int:
     When the package is imported: once PyTorch has begun on a GPU it is too late, and left as it is.
     """
     gpus = torch.cuda.device_count()
-    names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-    local = [int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()]
-    if launched_ranks() > 1 and local and gpus > 1 and not torch.cuda.is_initialized():
+    ranks, local_rank = launched()
+    if ranks > 1 and gpus > 1 and not torch.cuda.is_initialized():
         given = os.environ.get("CUDA_VISIBLE_DEVICES")
         visible = given.split(",") if given else [str(gpu) for gpu in range(gpus)]
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible[local[0] % len(visible)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[local_rank % len(visible)]
     return gpus
 
 
@@ -43,39 +35,34 @@ _gpus = take_own_gpu()
 
 
 def check_ranks(num_gpus: int | None) -> None:
-    """Starts the script again as `num_gpus` ranks where nobody has started them."""
-    ranks = launched_ranks()
-    if ranks == 1 and int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
-        raise Error(
-            f"init: torchrun has started {os.environ['WORLD_SIZE']} processes; "
-            "start them with mpirun -n instead"
-        )
-    if num_gpus is None:
-        return
-    if num_gpus < 1:
-        raise Error(f"init: num_gpus={num_gpus}: must be at least 1")
-    if 0 < _gpus < num_gpus:
-        raise Error(f"init: num_gpus={num_gpus}: this machine has {_gpus}")
-    if ranks == num_gpus:
-        return
-    if ranks > 1 or _STARTED in os.environ:
-        raise Error(
-            f"init: num_gpus={num_gpus}, and {ranks} ranks were started; "
-            "leave num_gpus out, or give that number"
-        )
-    _start_again(num_gpus)
+    """Starts the script again as `num_gpus` ranks where nobody has started them, or as many as torchrun has."""
+    torchruns = _torchrun.processes()
+    ranks = torchruns if torchruns > 1 else launched()[0]
+    if num_gpus is not None:
+        if num_gpus < 1:
+            raise Error(f"init: num_gpus={num_gpus}: must be at least 1")
+        if 0 < _gpus < num_gpus:
+            raise Error(f"init: num_gpus={num_gpus}: this machine has {_gpus}")
+        if num_gpus != ranks and (ranks > 1 or _STARTED in os.environ):
+            raise Error(
+                f"init: num_gpus={num_gpus}, and {ranks} ranks were started; leave num_gpus out, or give that number"
+            )
+    if torchruns > 1:
+        _torchrun.leave_to_first()
+        _start_again(torchruns, "torchrun")
+    elif num_gpus is not None and num_gpus != ranks:
+        _start_again(num_gpus, f"num_gpus={num_gpus}")
 
 
-def _start_again(ranks: int) -> None:
+def _start_again(ranks: int, why: str) -> None:
     mpirun = shutil.which("mpirun")
     if mpirun is None:
-        raise Error(f"init: num_gpus={ranks}: mpirun, which starts the ranks, is not there; install OpenMPI")
+        raise Error(f"init: {why}: mpirun, which starts the ranks, is not there; install OpenMPI")
     if not sys.argv or not os.path.isfile(sys.argv[0]):
         raise Error(
-            f"init: num_gpus={ranks}: only a script can be started again; "
-            f"start this program with mpirun -n {ranks}"
+            f"init: {why}: only a script can be started again; start this program with mpirun -n {ranks}"
         )
-    environment = dict(os.environ, **{_STARTED: str(ranks)})
+    environment = _torchrun.without_variables(dict(os.environ, **{_STARTED: str(ranks)}))
     if os.geteuid() == 0:
         environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     sys.stdout.flush()
@@ -87,6 +74,7 @@ def _start_again(ranks: int) -> None:
 def find_model(optimizer: torch.optim.Optimizer | None) -> tuple[nn.Module, torch.optim.Optimizer]:
     """The one optimizer of the program, and the largest module around its parameters."""
     if optimizer is None:
+        gc.collect()  # what only cycles hold any more is none
         found = _living(torch.optim.Optimizer)
         if len(found) != 1:
             raise Error(f"init: there are {len(found)} optimizers in this program; call zeepo.init(model, optimizer)")
@@ -117,8 +105,12 @@ def share_start(job: Job, model: nn.Module) -> None:
 
     with torch.no_grad():
         for tensor in [*model.parameters(), *model.buffers()]:
-            if tensor.numel() > 0:
-                tensor.copy_(share(tensor.reshape(-1)).view(tensor.shape))
+            if tensor.numel() == 0:
+                continue
+            first = share(tensor.reshape(-1)).view(tensor.shape)
+            # What is there already is not written: it may be a view of a file.
+            if job.rank > 0 and not torch.equal(first, tensor.cpu()):
+                tensor.copy_(first)
     torch.set_rng_state(share(torch.get_rng_state()))
 
 

@@ -2,85 +2,61 @@
 
 from __future__ import annotations
 
-import json
-import struct
+import functools
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ._engine import Error
-
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-_MOST_HEADER_BYTES = 100_000_000
+from ._safetensors import tensors_in
 
 
 class Init:
-    """`with zeepo.Init(): model = MyModel()`: shapes without memory. load_weights() gives the module its values."""
+    """`with zeepo.Init(): model = MyModel()`: parameters without memory. load_weights() gives them their values.
+
+    A parameter gives its memory back when it becomes a module's. Buffers have values as always: those that a module
+    computes for itself are in no file.
+    """
 
     def __init__(self) -> None:
-        self._device = torch.device("meta")
+        self._before: list[Any] = []
 
     def __enter__(self) -> "Init":
-        self._device.__enter__()
+        original = nn.Module.register_parameter
+        empty = WeakIdKeyDictionary()  # of parameters that have become a module's, and may become another's too
+
+        @functools.wraps(original)
+        def register_parameter(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
+            if param is not None and not is_lazy(param) and param.device.type != "meta":
+                if param not in empty:
+                    empty[param] = _without_memory(param)
+                param = empty[param]
+            original(module, name, param)
+
+        self._before.append(original)
+        nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._device.__exit__(*error)
+        nn.Module.register_parameter = self._before.pop()  # type: ignore[method-assign]
 
 
-def _tensors_in(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors of a safetensors file, mapped and not read."""
-    size = file.stat().st_size
-    with open(file, "rb") as opened:
-        start = opened.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-        if not 2 <= length <= min(_MOST_HEADER_BYTES, size - 8):
-            raise Error(f"{file}: not a safetensors file")
-        try:
-            table = json.loads(opened.read(length))
-        except ValueError as error:
-            raise Error(f"{file}: its header is not JSON: {error}") from None
-    if not isinstance(table, dict):
-        raise Error(f"{file}: its header is not a table")
-    bytes_after = size - 8 - length
-    data = torch.from_file(str(file), shared=False, size=size, dtype=torch.uint8)[8 + length :] if bytes_after else None
-    for name, entry in table.items():
-        if name == "__metadata__":
-            continue
-        try:
-            dtype, shape = _DTYPES[entry["dtype"]], [int(extent) for extent in entry["shape"]]
-            begin, end = (int(offset) for offset in entry["data_offsets"])
-        except (KeyError, TypeError, ValueError):
-            raise Error(f"{file}: {name}: an entry that cannot be read") from None
-        elements = 1
-        for extent in shape:
-            elements *= extent
-        width = torch.empty((), dtype=dtype).element_size()
-        if min(shape, default=1) < 0 or not 0 <= begin <= end <= bytes_after or end - begin != elements * width:
-            raise Error(f"{file}: {name}: bytes {begin} to {end} are not {shape} of {entry['dtype']} in the file")
-        if elements == 0 or data is None:
-            yield name, torch.empty(shape, dtype=dtype)
-        else:
-            yield name, data[begin:end].clone().view(dtype).view(shape)
+def _without_memory(parameter: nn.Parameter) -> nn.Parameter:
+    empty = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+    empty.__class__ = parameter.__class__
+    empty.__dict__.update(parameter.__dict__)
+    return empty
 
 
 def load_weights(model: nn.Module, directory: str | Path) -> None:
     """Reads the module's parameters and buffers from the safetensors files of a directory, tensor by tensor.
 
-    Those made under Init() get memory now. Before zeepo.init().
+    Those made under Init() become views of the files, where the dtype is the same: zeepo.init() reads them from there.
+    Before zeepo.init().
     """
     folder = Path(directory)
     files = [folder] if folder.is_file() else sorted(folder.glob("*.safetensors"))
@@ -92,7 +68,7 @@ def load_weights(model: nn.Module, directory: str | Path) -> None:
             places[f"{prefix}.{name}" if prefix else name] = (module, name)
     given: dict[int, Any] = {}  # by identity: tied parameters stay tied
     for file in files:
-        for name, value in _tensors_in(file):
+        for name, value in tensors_in(file):
             if name in places:
                 _give(*places[name], value, name, given)
     _tie(places, given)

@@ -49,6 +49,31 @@ TEST(SafetensorsWriter, WritesTheBytesOfTheSafetensorsLibrary) {
   EXPECT_EQ(found, values);
 }
 
+TEST(SafetensorsWriter, PutsTensorsThatCameWithTheirBytesWhereTheyAreAligned) {
+  const TestDirectory directory;
+  const auto path = directory.path() / "f.safetensors";
+  const std::string count(8, 'c'), mean(8, 'm'), mask(3, 'b');
+  SafetensorsWriter writer(path, {{"mask", DType::f32, {3}, "BOOL", mask},
+                                  {"w", DType::bf16, {1}},
+                                  {"mean", DType::f32, {2}, "F32", mean},
+                                  {"count", DType::f32, {}, "I64", count},
+                                  {"v", DType::bf16, {2}},
+                                  {"none", DType::f32, {0}, "I64", {}}});
+  writer.write(std::vector<float>{1, 2, 3});
+  writer.commit();
+  const std::string bytes = read_text(path);
+  const std::size_t values = bytes.size() - (8 + 8 + 6 + 3);
+  EXPECT_EQ(values % 8, 0u);
+  EXPECT_EQ(bytes.substr(values, 16), count + mean);
+  EXPECT_EQ(bytes.substr(values + 16 + 6), mask);
+  const SafetensorsFile file(path);
+  EXPECT_EQ(file.at("mask").shape, std::vector<std::int64_t>{3});
+  std::vector<float> found(2);
+  file.read(file.at("v"), 0, found);
+  EXPECT_EQ(found, (std::vector<float>{1, 2}));
+  EXPECT_TRUE(names(error_text([&] { SafetensorsWriter(path, {{"odd", DType::f32, {2}, "I64", mask}}); }), "odd"));
+}
+
 TEST(SafetensorsWriter, CopiesAGoldenByteForByte) {
   const TestDirectory directory;
   const auto original = golden("llama-tiny") / "model.safetensors";

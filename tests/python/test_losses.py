@@ -1,9 +1,12 @@
 """What zeepo trains is what PyTorch trains."""
 
+import json
+
 import pytest
 import torch
-from models import AWKWARD, Plain, batch, loss_of, make
+from models import AWKWARD, Plain, WithBuffers, batch, loss_of, make
 from runs import OPTIMIZERS, same_weights, train, train_plain
+from torch.utils.checkpoint import checkpoint
 
 import zeepo
 
@@ -34,6 +37,52 @@ def test_awkward_modules_train_as_in_pytorch_wherever_their_states_live(kind, tm
         other, model = train(kind, "adam", **options)
         assert other == losses, options
         assert same_weights(model, resident), options
+
+
+@pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
+def test_buffers_are_pytorchs(options):
+    _, plain = train_plain(WithBuffers, "sgd")
+    _, model = train(WithBuffers, "sgd", **options)
+    for name, expected in plain.named_buffers():
+        assert torch.allclose(model.get_buffer(name), expected, rtol=1e-5), name
+    assert model.body[1].num_batches_tracked == 5
+
+
+def test_deepspeeds_file_is_the_same_options(tmp_path, capfd):
+    def run(model, **options):
+        opt = torch.optim.SGD(model.parameters(), lr=0.05)
+        zeepo.init(model, opt, **options)
+        for number in range(4):
+            (100 * loss_of(model, *batch(Plain, number))).backward()  # a norm that a default would clip
+            if number % 2:
+                opt.step()
+        report = zeepo.report()
+        zeepo.close()
+        return report["weights_hash"], report["ranks"][0]["peak_bytes"]["host"]
+
+    config = tmp_path / "ds.json"
+    zero = {"stage": 2, "offload_optimizer": {"device": "cpu"}}
+    given = {"gradient_accumulation_steps": 2, "zero_optimization": zero}
+    config.write_text(json.dumps(given))
+    options = dict(stage=2, offload_optimizer="host", grad_accum=2)
+    unclipped = run(make(Plain), **options)
+    assert run(make(Plain), config=config) == unclipped
+    assert capfd.readouterr().err == ""
+    config.write_text(
+        json.dumps(
+            given
+            | {
+                "gradient_clipping": 0.5,
+                "optimizer": {"type": "AdamW", "params": {"lr": 7}},
+                "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}},
+            }
+        )
+    )
+    clipped = run(make(Plain), config=config)
+    assert clipped == run(make(Plain), clip=0.5, **options) and clipped[0] != unclipped[0]
+    notes = capfd.readouterr().err
+    assert "ds.json: optimizer: left to PyTorch" in notes and "ds.json: scheduler: left to PyTorch" in notes
+    assert run(make(Plain), config=config, clip=0) == unclipped  # what is given wins
 
 
 def test_parameter_groups_have_rates_and_decay_of_their_own_and_follow_schedulers():
@@ -164,9 +213,11 @@ def test_compiled_modules_train_as_in_pytorch(options, whole):
         return model
 
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     expected, _ = train_plain(Plain)
     losses, _ = train(Plain, model=compiled(), **options)
     assert losses == pytest.approx(expected, rel=1e-5)
+    assert torch._dynamo.utils.counters["frames"]["ok"] > 0
 
 
 def test_bfloat16_keeps_exact_weights_beside_it():
@@ -206,25 +257,29 @@ class Wide(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+        self.reentrant = None  # of torch's checkpointing, where the layers are computed again
 
     def forward(self, x):
         for layer in self.layers:
-            x = torch.nn.functional.gelu(layer(x))
+            x = checkpoint(layer, x, use_reentrant=self.reentrant) if self.reentrant is not None else layer(x)
+            x = torch.nn.functional.gelu(x)
         return x
 
 
 @pytest.mark.parametrize("place", ["host", "nvme"])
 def test_offloaded_activations_change_nothing(place, tmp_path):
-    def run(**options):
+    def run(reentrant=None, **options):
         torch.manual_seed(3)
         model = Wide()
+        model.reentrant = reentrant
         opt = torch.optim.AdamW(model.parameters(), lr=3e-3)
         zeepo.init(model, opt, **options)
         losses = []
         for number in range(4):
             x = torch.randn(1500, 64, generator=torch.Generator().manual_seed(number))
+            x.requires_grad_(bool(reentrant))  # which needs an input with a gradient
             loss = model(x).square().mean()
-            if number == 2:  # what is kept may be asked for twice
+            if number == 2 and reentrant is None:  # what is kept may be asked for twice
                 with zeepo.accumulate():
                     loss.backward(retain_graph=True)
             loss.backward()
@@ -236,8 +291,13 @@ def test_offloaded_activations_change_nothing(place, tmp_path):
         zeepo.close()
         return losses, peak
 
-    expected, without = run()
     memory = dict(memory={"nvme": "64MiB"}, nvme_path=tmp_path) if place == "nvme" else {}
+    for reentrant in (False, True):  # with torch's checkpointing: the inputs of the layers alone
+        expected, _ = run(reentrant)
+        losses, peak = run(reentrant, offload_activations=place, **memory)
+        assert losses == expected
+        assert peak[place]["activations"] > 3 * 1500 * 64 * 4
+    expected, without = run()
     for more in ({}, dict(offload_param="host", offload_optimizer="host", prefetch="1KiB")):
         losses, peak = run(offload_activations=place, **memory, **more)
         assert losses == expected

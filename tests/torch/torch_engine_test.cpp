@@ -149,6 +149,28 @@ TEST(TorchEngine, APassThatIsNotAnnouncedIsAnErrorWhereGradientsHaveBeenSent) {
   });
 }
 
+TEST(TorchEngine, AStepBeforeAllMicroStepsIsAnErrorAndKeepsThem) {
+  on_ranks(2, [](Runtime& runtime) {
+    EngineOptions options = sgd(2);
+    options.accumulation = 3;
+    TorchEngine engine(runtime, four_units(), options, AbsentMemory::stale);
+    load_ones(engine);
+    run_pass(engine);
+    EXPECT_TRUE(names(error_text([&] { engine.step(rules(0.25, 0.25)); }), "optimizer.step(): after 1 of the 3"));
+    EXPECT_TRUE(names(error_text([&] { engine.clip_to(1); }), "grad_accum=3"));
+    run_pass(engine);
+    run_pass(engine);
+    engine.step(rules(0.25, 0.25));
+    EXPECT_NEAR(weight(engine, "0.0"), 0.25, 1e-6);
+    run_pass(engine);
+    EXPECT_TRUE(names(error_text([&] { engine.step(rules(0.25, 0.25)); }), "after 1 of the 3"));
+    engine.drop_gradients();
+    for (int pass = 0; pass < 3; ++pass) run_pass(engine);
+    engine.step(rules(0.25, 0.25));
+    EXPECT_NEAR(weight(engine, "0.0"), 0.0625, 1e-6);
+  });
+}
+
 TEST(TorchEngine, AStepWithoutGradientsChangesNothing) {
   on_ranks(1, [](Runtime& runtime) {
     TorchEngine engine(runtime, four_units(), sgd(), AbsentMemory::stale);

@@ -128,7 +128,8 @@ void CheckpointDirectory::begin(std::int64_t step) {
   if (operations_.make_directory(partial.c_str()) < 0) fail(partial, "cannot be made");
 }
 
-void CheckpointDirectory::publish(Manifest manifest, const fs::path& model) {
+void CheckpointDirectory::publish(Manifest manifest, const fs::path& model,
+                                  const std::map<std::string, std::string>& further) {
   const fs::path partial = partial_path(directory_, manifest.step), whole = checkpoint_path(directory_, manifest.step);
   for (int rank = 0; rank < manifest.ranks; ++rank) {
     const fs::path list = partial / RankFile::list_name(rank);
@@ -139,13 +140,14 @@ void CheckpointDirectory::publish(Manifest manifest, const fs::path& model) {
   }
   const fs::path folder = partial / kModelFolder;
   if (operations_.make_directory(folder.c_str()) < 0) fail(folder, "cannot be made");
-  const auto names = model.empty() ? std::vector<std::string>() : model_side_files(model);
-  for (const std::string& name : names) {
-    const std::string text = read_text(model / name, kMaxModelFileBytes);
+  const auto add = [&](const std::string& name, const std::string& text) {
     save_text(operations_, folder / name, text);
     manifest.model_files.push_back(
         {name, static_cast<std::int64_t>(text.size()), checksum_of(std::as_bytes(std::span(text)))});
-  }
+  };
+  const auto names = model.empty() ? std::vector<std::string>() : model_side_files(model);
+  for (const std::string& name : names) add(name, read_text(model / name, kMaxModelFileBytes));
+  for (const auto& [name, text] : further) add(name, text);
   save_text(operations_, partial / kManifestName, text_of(manifest));
   for (int rank = 0; rank < manifest.ranks; ++rank) fs::remove(partial / RankFile::list_name(rank));
   for (const fs::path& path : {folder, partial})

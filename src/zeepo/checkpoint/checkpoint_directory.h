@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -53,8 +54,10 @@ class CheckpointDirectory {
   // Where the ranks write the checkpoint of this step.
   void begin(std::int64_t step);
   // When every rank's file is on the disk: the manifest, files of the model, and the rename. The lists that the ranks
-  // have left become part of the manifest. Without a model's directory there are no such files.
-  void publish(Manifest manifest, const std::filesystem::path& model);
+  // have left become part of the manifest. Files of the model are those of its directory, where there is one, and
+  // `further` ones, bytes by name.
+  void publish(Manifest manifest, const std::filesystem::path& model,
+               const std::map<std::string, std::string>& further = {});
   void abandon(std::int64_t step) noexcept;
   // Removes the oldest beyond the rule's count, never what has just been published. Those of later steps are of another
   // history, or damaged: they are set aside, and their new places returned.

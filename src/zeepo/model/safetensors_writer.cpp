@@ -19,10 +19,25 @@ static_assert(std::endian::native == std::endian::little, "safetensors are littl
 constexpr std::size_t kWrittenAtOnce = std::size_t{1} << 20;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 57;
 
-// The format's order of these dtypes, largest alignment first.
-int rank_of(DType dtype) { return dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 1 : 2; }
+std::int64_t bytes_of(const SafetensorsWriter::Tensor& tensor) {
+  const std::int64_t elements = elements_of(tensor.name, tensor.shape);
+  if (tensor.other.empty()) return elements * static_cast<std::int64_t>(size_of(tensor.dtype));
+  const std::int64_t bytes = std::ssize(tensor.bytes);
+  if (elements == 0 ? bytes != 0 : bytes % elements != 0)
+    throw Error("tensor {}: {} bytes are not {} elements", shown(tensor.name), bytes, elements);
+  return bytes;
+}
 
-const char* stored_name_of(const SafetensorsWriter::Tensor& tensor) {
+// The format's order, largest alignment first.
+std::pair<std::int64_t, int> rank_of(const SafetensorsWriter::Tensor& tensor) {
+  const std::int64_t width = bytes_of(tensor) / std::max<std::int64_t>(elements_of(tensor.name, tensor.shape), 1);
+  if (!tensor.other.empty()) return {-width, 3};
+  const auto own = static_cast<std::int64_t>(size_of(tensor.dtype));
+  return {-own, tensor.dtype == DType::f32 ? 0 : tensor.dtype == DType::bf16 ? 1 : 2};
+}
+
+std::string_view stored_name_of(const SafetensorsWriter::Tensor& tensor) {
+  if (!tensor.other.empty()) return tensor.other;
   switch (tensor.dtype) {
     case DType::f32: return "F32";
     case DType::bf16: return "BF16";
@@ -34,7 +49,7 @@ const char* stored_name_of(const SafetensorsWriter::Tensor& tensor) {
 }
 
 std::vector<SafetensorsWriter::Tensor> in_file_order(std::vector<SafetensorsWriter::Tensor> tensors) {
-  std::ranges::sort(tensors, {}, [](const auto& t) { return std::tuple(rank_of(t.dtype), t.name); });
+  std::ranges::sort(tensors, {}, [](const auto& t) { return std::tuple(rank_of(t), t.name); });
   std::vector<std::string> names{"__metadata__"};
   for (const auto& tensor : tensors) names.push_back(tensor.name);
   std::ranges::sort(names);
@@ -53,8 +68,8 @@ std::string SafetensorsWriter::header(const std::vector<Tensor>& tensors, const 
   header += metadata.empty() ? "{" : "{\"__metadata__\":" + OrderedJson(metadata).dump();
   std::int64_t begin = 0;
   for (const auto& tensor : tensors) {
-    const char* dtype = stored_name_of(tensor);
-    const auto bytes = elements_of(tensor.name, tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
+    const std::string_view dtype = stored_name_of(tensor);
+    const std::int64_t bytes = bytes_of(tensor);
     const OrderedJson entry{{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, begin + bytes}}};
     header += fmt::format("{}{}:{}", header.back() == '{' ? "" : ",", OrderedJson(tensor.name).dump(), entry.dump());
     begin += bytes;
@@ -79,20 +94,22 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
                                      const Metadata& metadata)
     : file_(path), tensors_(in_file_order(std::move(tensors))) {
   file_.write(header(tensors_, metadata));
-  if (!tensors_.empty()) left_ = elements_of(tensors_[0].name, tensors_[0].shape);
-  skip_full();
+  begin_tensor();
 }
 
 std::int64_t SafetensorsWriter::file_bytes(const std::vector<Tensor>& tensors, const Metadata& metadata) {
   auto bytes = static_cast<std::int64_t>(header(in_file_order(tensors), metadata).size());
-  for (const Tensor& tensor : tensors)
-    bytes += elements_of(tensor.name, tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
+  for (const Tensor& tensor : tensors) bytes += bytes_of(tensor);
   return bytes;
 }
 
-void SafetensorsWriter::skip_full() {
-  while (current_ < tensors_.size() && left_ == 0)
-    if (++current_ < tensors_.size()) left_ = elements_of(tensors_[current_].name, tensors_[current_].shape);
+void SafetensorsWriter::begin_tensor() {
+  for (; current_ < tensors_.size(); ++current_) {
+    const Tensor& tensor = tensors_[current_];
+    left_ = tensor.other.empty() ? elements_of(tensor.name, tensor.shape) : 0;
+    if (left_ > 0) return;
+    file_.write(std::as_bytes(std::span(tensor.bytes)));
+  }
 }
 
 template <class Stored>
@@ -122,7 +139,9 @@ void SafetensorsWriter::write(std::span<const float> values) {
     }
     left_ -= static_cast<std::int64_t>(some.size());
     values = values.subspan(some.size());
-    skip_full();
+    if (left_ > 0) continue;
+    ++current_;
+    begin_tensor();
   }
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "zeepo/base/dtype.h"
@@ -27,13 +28,16 @@ class SafetensorsWriter {
     std::string name;
     DType dtype = DType::f32;  // f32, bf16 or f16
     std::vector<std::int64_t> shape;
+    // Or of any dtype, by the format's name ("I64"), with its values, borrowed: they are written when their turn comes.
+    std::string other = {};
+    std::string_view bytes = {};
   };
   using Metadata = std::map<std::string, std::string>;
   // What a file with these tensors, one after another in this order, begins with: the length, and the table padded so
-  // that the values start at a multiple of `alignment`, itself one of 8. Throws Error for a dtype that is not a float.
+  // that the values start at a multiple of `alignment`, itself one of 8. Throws Error for a DType that is not a float.
   static std::string header(const std::vector<Tensor>& tensors, const Metadata& metadata, std::size_t alignment = 8);
 
-  // Writes the header. Throws Error for a name given twice and for a dtype that is not a float.
+  // Writes the header. Throws Error for a name given twice and for a DType that is not a float.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<Tensor> tensors,
                     const Metadata& metadata = {{"format", "pt"}});
 
@@ -41,7 +45,8 @@ class SafetensorsWriter {
   static std::int64_t file_bytes(const std::vector<Tensor>& tensors, const Metadata& metadata = {{"format", "pt"}});
 
   const std::vector<Tensor>& tensors() const { return tensors_; }  // in the order of the file
-  // The next values of the file, in pieces of any length, tensor after tensor as tensors() has them.
+  // The next values of the file, in pieces of any length, tensor after tensor as tensors() has them, but for those that
+  // came with their bytes.
   void write(std::span<const float> values);
   // Throws Error when values are missing.
   void commit();
@@ -49,7 +54,8 @@ class SafetensorsWriter {
  private:
   template <class Stored>
   void write_as(std::span<const float> values);
-  void skip_full();
+  // Goes on to the next tensor that wants values.
+  void begin_tensor();
 
   OutputFile file_;
   std::vector<Tensor> tensors_;

@@ -10,7 +10,6 @@
 #include "zeepo/checkpoint/checkpoint.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
 #include "zeepo/checkpoint/rank_file.h"
-#include "zeepo/model/safetensors_writer.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
 #include "zeepo/zero/session.h"
@@ -19,6 +18,8 @@ namespace zeepo {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kBuffersName = "buffers.safetensors";
 
 // What has failed on any rank fails on all, so that none waits for another.
 class SharedFailure {
@@ -109,7 +110,7 @@ void check_weights(Engine& engine, const Checkpoint& checkpoint) {
 
 }  // namespace
 
-fs::path save_checkpoint(Engine& engine, Communicator& ranks, const fs::path& directory) {
+fs::path save_checkpoint(Engine& engine, Communicator& ranks, const fs::path& directory, const std::string& buffers) {
   engine.settle();
   FileOperations operations;
   SharedFailure failure(ranks);
@@ -130,14 +131,28 @@ fs::path save_checkpoint(Engine& engine, Communicator& ranks, const fs::path& di
     failure.note(file.failure());
   }
   const bool failed = failure.any();
-  if (checkpoints && !failed) failure.attempt([&] { checkpoints->publish(manifest, {}); });
+  std::map<std::string, std::string> further;
+  if (!buffers.empty()) further.emplace(kBuffersName, buffers);
+  if (checkpoints && !failed) failure.attempt([&] { checkpoints->publish(manifest, {}, further); });
   if (checkpoints && (failed || failure.here())) checkpoints->abandon(manifest.step);
   failure.check();
   return checkpoint_path(directory, manifest.step);
 }
 
-fs::path load_checkpoint(Engine& engine, Communicator& ranks, const fs::path& directory) {
-  const fs::path path = newest_of(ranks, directory);
+FoundCheckpoint find_checkpoint(Communicator& ranks, const fs::path& directory) {
+  FoundCheckpoint found{newest_of(ranks, directory), {}};
+  SharedFailure failure(ranks);
+  failure.attempt([&] {
+    Checkpoint checkpoint(found.path);
+    checkpoint.verify_model_files();
+    for (const auto& file : checkpoint.manifest().model_files)
+      if (file.name == kBuffersName) found.buffers = read_text(checkpoint.model_folder() / file.name, file.bytes);
+  });
+  failure.check();
+  return found;
+}
+
+void load_checkpoint(Engine& engine, Communicator& ranks, const fs::path& path) {
   SharedFailure failure(ranks);
   std::optional<Checkpoint> checkpoint;
   failure.attempt([&] { checkpoint.emplace(path); });
@@ -157,18 +172,22 @@ fs::path load_checkpoint(Engine& engine, Communicator& ranks, const fs::path& di
               &saved);
   engine.settle();
   failure.check();
-  return path;
 }
 
 void export_weights(Engine& engine, Communicator& ranks, const fs::path& file, DType dtype,
-                    const WeightExtents& extents) {
+                    const WeightExtents& extents, const std::vector<SafetensorsWriter::Tensor>& buffers) {
   constexpr std::int64_t kPiece = std::int64_t{1} << 20;
   StateIo& io = engine.settled_io();
   std::vector<SafetensorsWriter::Tensor> tensors;
   for (const WeightSlice& slice : io.slices()) tensors.push_back({slice.name, dtype, extents.at(slice.name)});
   SharedFailure failure(ranks);
   std::optional<SafetensorsWriter> writer;
-  if (ranks.rank() == 0) failure.attempt([&] { writer.emplace(file, tensors); });
+  if (ranks.rank() == 0)
+    failure.attempt([&] {
+      auto all = tensors;
+      all.insert(all.end(), buffers.begin(), buffers.end());
+      writer.emplace(file, std::move(all));
+    });
   failure.check();
   std::vector<float> values(static_cast<std::size_t>(kPiece));
   for (const auto& tensor : tensors) {  // of one dtype, and by name: in the order of the file

@@ -177,16 +177,34 @@ bool TorchEngine::finish_passes() {
   return micro_steps_ > 0;
 }
 
+void TorchEngine::check_micro_steps(const char* call) {
+  const std::int64_t wanted = get().plan().options.accumulation;
+  if (micro_steps_ == wanted) return;
+  throw Error(
+      "{}: after {} of the {} backward passes that zeepo.init(grad_accum={}) has announced; run the others before, or "
+      "drop these by optimizer.zero_grad()",
+      call, micro_steps_, wanted, wanted);
+}
+
 float TorchEngine::clip_to(float norm) {
   const DeviceScope scope = here();
-  return finish_passes() ? get().clip_to(norm) : 0;
+  if (!finish_passes()) return 0;
+  check_micro_steps("clip_grad_norm_");
+  return get().clip_to(norm);
 }
 
 StepResult TorchEngine::step(const std::vector<StepRule>& rules) {
   if (!finish_passes()) return {};
-  micro_steps_ = 0;
+  check_micro_steps("optimizer.step()");
   const DeviceScope scope = here();
-  StepResult result = get().step(StepRules(rules));
+  StepResult result;
+  try {
+    result = get().step(StepRules(rules));
+  } catch (const NotFinite&) {
+    micro_steps_ = 0;  // the engine has dropped them
+    throw;
+  }
+  micro_steps_ = 0;
   get().settle(Engine::Settled::weights);
   return result;
 }

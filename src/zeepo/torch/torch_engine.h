@@ -54,6 +54,7 @@ class TorchEngine final : public Attachment {
 
   // Whether there are gradients to step with. Ends the passes before the step.
   bool finish_passes();
+  // Both throw Error, and keep what there is, before all micro-steps of the step are there.
   float clip_to(float norm);
   // Whoever looks at a weight afterwards, in the order of the stream, sees the new one.
   StepResult step(const std::vector<StepRule>& rules);
@@ -70,6 +71,7 @@ class TorchEngine final : public Attachment {
   void await_all_gradients();
   void begin_backward();
   void end_micro_step();
+  void check_micro_steps(const char* call);
 
   enum class Pass { none, inference, training };
 

@@ -35,6 +35,20 @@ void check_activations(const TrainOptions& options) {
                    name_of(place));
 }
 
+// What the file says and nobody here acts on.
+std::vector<std::string> notes_of(const DeepSpeedConfig& config) {
+  std::vector<std::string> notes;
+  if (const std::string warning = warning_of(config); !warning.empty()) notes.push_back(warning);
+  constexpr std::array kSections = {std::pair("--optimizer", "optimizer"), std::pair("--schedule", "scheduler")};
+  for (const auto& [option, section] : kSections)
+    if (config.values.contains(option))
+      notes.push_back(
+          fmt::format("{}: {}: left to PyTorch: the optimizer that zeepo.init() is given and its "
+                      "param_groups hold",
+                      config.file, section));
+  return notes;
+}
+
 std::string python_name(std::string name) {
   name.erase(0, 2);
   std::ranges::replace(name, '-', '_');
@@ -52,14 +66,13 @@ GivenOptions make_torch_options(const OptionTexts& texts, const std::string& con
   }
   OptionTexts given = texts;
   given.emplace("--device", "cpu");
-  if (config_file.empty()) given.emplace("--clip", "0");  // PyTorch clips where its user says so
   std::optional<DeepSpeedConfig> config;
   if (!config_file.empty()) config = load_deepspeed_config(config_file);
+  if (!config || !config->values.contains("--clip")) given.emplace("--clip", "0");  // PyTorch clips where it is asked
   if (!config || !config->values.contains("--dtype")) given.emplace("--dtype", "fp32");  // the module's is known later
   GivenOptions options = make_options(given, config ? &*config : nullptr, ranks);
   options.notes.clear();  // of steps inside the backward pass, which there are none of here
-  if (config)
-    if (const std::string warning = warning_of(*config); !warning.empty()) options.notes.push_back(warning);
+  if (config) options.notes = notes_of(*config);
   check_activations(options.options);
   if (options.options.placement.in_files() && options.options.nvme_paths.empty())
     throw UsageError("init: \"nvme\" needs nvme_path=, a directory for its files");
