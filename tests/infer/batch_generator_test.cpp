@@ -9,6 +9,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_directory.h"
+#include "tests/support/written_model.h"
 #include "zeepo/base/rng.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/infer/inference.h"
@@ -288,6 +289,30 @@ TEST_P(Batched, ThePlanHoldsWhateverComes) {
       EXPECT_EQ(together(with_no_more_than_planned(place, limits), asked, limits).size(), asked.size())
           << placement_flags(place);
     }
+}
+
+// 32 texts draft two tokens each, 33 one: most of the memory is for the logits of fewer texts than there may be.
+TEST(BatchGenerator, ThePlanHoldsTheMostThatIsDrafted) {
+  const TestDirectory directory;
+  write_model(directory.path(), {{"model_type", "gpt2"},
+                                 {"architectures", {"GPT2LMHeadModel"}},
+                                 {"n_embd", 16},
+                                 {"n_head", 2},
+                                 {"n_layer", 1},
+                                 {"n_positions", 16},
+                                 {"vocab_size", 4096}});
+  InferenceOptions options;
+  options.command = "serve";
+  options.model = directory.path();
+  options.threads = 1;
+  options.device_bytes = options.host_bytes = 1 << 25;
+  options.params.host = 1;
+  options.drafts = Drafts::wanted;
+  BatchLimits limits{.sequences = 33, .prefill_tokens = 32, .page_rows = 8, .pages = 40};
+  limits.draft_tokens = 2;
+  std::vector<Asked> asked;
+  for (std::int32_t i = 0; i < 32; ++i) asked.push_back({{i}, 6});
+  EXPECT_EQ(together(with_no_more_than_planned(options, limits), asked, limits).size(), asked.size());
 }
 
 TEST_P(Batched, OneTextThroughPagesIsThatOfGenerate) {

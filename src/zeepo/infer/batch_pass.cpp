@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <numeric>
+#include <set>
 #include <string>
 
 #include "zeepo/base/timeline.h"
@@ -119,9 +120,22 @@ std::vector<BatchLimits> limits_to_try(BatchLimits limits, std::int64_t most, st
 
 namespace {
 
-// Drafts of one sequence and of many, and the passes that check them beside prompts.
+std::int64_t drafted_for_each(const BatchLimits& limits, std::int64_t sequences) {
+  return std::min(limits.draft_tokens, limits.drafted_at_once / sequences);
+}
+
+// How many sequences draft the most tokens together: not always as many as may, since they share whole tokens.
+std::int64_t sequences_that_draft_most(const BatchLimits& limits) {
+  std::int64_t best = 1;
+  for (std::int64_t n = 2; n <= std::min(limits.sequences, limits.drafted_at_once); ++n)
+    if (n * drafted_for_each(limits, n) > best * drafted_for_each(limits, best)) best = n;
+  return best;
+}
+
+// Drafts of one sequence, of many and of those that draft the most, and the passes that check them beside prompts.
 void rehearse_drafts(BatchPass& pass, const ModelConfig& config, const BatchLimits& limits) {
-  for (const std::int64_t sequences : {std::int64_t{1}, std::min(limits.sequences, limits.drafted_at_once)}) {
+  const std::int64_t many = std::min(limits.sequences, limits.drafted_at_once);
+  for (const std::int64_t sequences : std::set{std::int64_t{1}, sequences_that_draft_most(limits), many}) {
     BatchStep drafts = largest_step(config, limits, sequences, 1);
     for (const bool more : {false, true}) {
       drafts.another = more;
@@ -130,7 +144,7 @@ void rehearse_drafts(BatchPass& pass, const ModelConfig& config, const BatchLimi
     BatchStep checks = largest_step(config, limits, limits.sequences, limits.prefill_tokens);
     for (std::int64_t i = 0; i < sequences; ++i) {
       BatchPart& part = checks.parts[checks.parts.size() - 1 - static_cast<std::size_t>(i)];
-      part.drafted = std::min({limits.draft_tokens, limits.drafted_at_once / sequences, part.past});
+      part.drafted = std::min(drafted_for_each(limits, sequences), part.past);
       part.past -= part.drafted;
       part.ids.resize(part.ids.size() + static_cast<std::size_t>(part.drafted));
     }
