@@ -226,6 +226,33 @@ TEST_P(Streamed, DraftsChangeNoToken) {
   }
 }
 
+// Where weights live, over how many ranks, with drafts and without: one text, and one set of logits to the bit.
+TEST_P(Streamed, EveryCombinationAnswersAlike) {
+  const Answer resident = answer(options());
+  std::vector<InferenceOptions> places(6, options());
+  places[1].params.host = 1;
+  places[2].params.nvme = places[3].params.nvme = 1;
+  places[3].copy_weights = true;
+  places[4].params.host = places[5].params.nvme = 0.5;
+  places[4].cache = places[5].cache = CachePolicy::lru;
+  for (InferenceOptions& place : places) {
+    place.threads = 1;
+    place.nvme_paths = {files_.path()};
+    for (const int ranks : {1, 3})
+      for (const Drafts drafts : {Drafts::none, Drafts::wanted}) {
+        place.drafts = drafts;
+        ThreadsWorld world(ranks);
+        run(world, [&](Communicator& communicator) {
+          const Answer own = answer(place, communicator);
+          EXPECT_EQ(own.ids, expected_) << placement_flags(place) << ", " << ranks << " ranks";
+          EXPECT_EQ(own.logits, resident.logits) << placement_flags(place) << ", " << ranks << " ranks";
+          EXPECT_EQ(own.generation.drafted > 0, drafts == Drafts::wanted);
+          for (std::size_t i = 0; i < kPlaces.size(); ++i) EXPECT_LE(own.used[i], own.planned[i]);
+        });
+      }
+  }
+}
+
 TEST_P(Streamed, RanksDraftAlike) {
   const Ids plain = answer(options()).ids;
   ThreadsWorld world(3);
