@@ -111,7 +111,8 @@ class Text {
     return choose_token(logits.subspan(at * vocab, vocab), options_.sampling, number);
   }
 
-  // What is left of the cache's positions is room for the tokens that come after the draft.
+  // What is left of the cache's positions is room for the tokens that come after the draft. Logits that choose no token
+  // end the draft: the pass of the weights themselves says what is wrong.
   std::vector<std::int32_t> drafted() {
     std::vector<std::int32_t> draft;
     const std::int64_t most = engine_.drafts() ? std::min(draft_tokens_, left() - 1) : 0;
@@ -125,6 +126,7 @@ class Text {
             logits = model_.logits(row({&last, 1}), &cache_, LanguageModel::Positions::last).to_floats();
           },
           more ? Engine::Then::another : Engine::Then::nothing);
+      if (!dry() && !choose_any(logits)) break;
       last = choose(logits, 0, result_.ids.size() + draft.size());
       draft.push_back(last);
     }
