@@ -11,20 +11,11 @@ import threading
 import time
 from pathlib import Path
 
-from server import TEMPLATE, Server, generated, make_model
+from server import SLOW, TEMPLATE, Server, generated, make_model, until
 
 PROGRAM = sys.argv[1]
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 0
 CLIENTS, TOKENS = 64, 24
-# Weights through a link so slow that a pass takes a quarter of a second.
-SLOW = ["--offload-param", "host", "--prefetch", "0", "--simulate-link", "host-device=4MB/s", "--speculate", "off"]
-
-
-def until(condition, what):
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def prompts():

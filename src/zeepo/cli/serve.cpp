@@ -95,7 +95,7 @@ void listen(Inference& inference, BatchPass& pass, const BatchLimits& limits, co
   std::fflush(stdout);
   const bool alone = inference.session().communicator().size() == 1;
   queue.serve(
-      batch, [] { return StopRequest::signal() != 0; },
+      batch, [&] { return pass.told_to_end(); },
       [&] {
         if (!alone) batch.idle();
       });

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "zeepo/base/stop_request.h"
 #include "zeepo/base/timeline.h"
 #include "zeepo/tensor/device.h"
 #include "zeepo/zero/rank_talk.h"
@@ -15,6 +16,9 @@ namespace zeepo {
 namespace {
 
 constexpr std::size_t kFrame = 2048;  // numbers that the ranks are told at a time: always as many, for the plan
+
+// All ranks but the first only follow, and have no other way to say that they are to end.
+constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
 // The largest pass of so many sequences: one of them as long as can be, with its last `rows` tokens and scattered
 // pages.
@@ -50,9 +54,21 @@ PassReport BatchPass::follow() {
   }
 }
 
-BatchStep BatchPass::agree(const BatchStep& step) {
+bool BatchPass::told_to_end() const { return others_end_ || StopRequest::signal() != 0; }
+
+void BatchPass::hear_of_signals() {
+  float signals = StopRequest::signal() != 0 ? 1 : 0;
+  sum_over_ranks(engine_.collectives(), {&signals, 1});
+  if (!Device::current().compute.dry()) others_end_ = signals > 0;
+}
+
+BatchStep BatchPass::agree(BatchStep step) {
   if (engine_.collectives().alone()) return step;
-  const bool leads = engine_.collectives().rank() == 0;
+  const bool leads = engine_.collectives().rank() == 0, dry = Device::current().compute.dry();
+  if (const auto now = std::chrono::steady_clock::now(); leads && (dry || now - asked_ >= kBetweenQuestions)) {
+    asked_ = now;
+    step.asks = true;
+  }
   std::vector<std::int32_t> numbers = leads ? numbers_of(step) : std::vector<std::int32_t>();
   std::array<std::int32_t, kFrame> frame{static_cast<std::int32_t>(numbers.size())};
   std::size_t told = 0, first = 1;
@@ -66,8 +82,9 @@ BatchStep BatchPass::agree(const BatchStep& step) {
     told += here;
     first = 0;
   } while (told < numbers.size());
-  if (leads || Device::current().compute.dry()) return step;
-  return step_of(numbers);
+  if (!leads && !dry) step = step_of(numbers);
+  if (step.asks || dry) hear_of_signals();
+  return step;
 }
 
 std::vector<float> BatchPass::logits_of(const BatchStep& step) {
