@@ -61,6 +61,15 @@ TEST_P(Generate, DropoutHasNoPartInIt) {
   EXPECT_EQ(loaded.continue_from(prompt_, greedily(expected.size())).ids, expected);
 }
 
+TEST_P(Generate, APromptInSeveralPassesIsThatInOne) {
+  GenerateOptions options = greedily(golden_.values.at("greedy").size());
+  Loaded loaded(golden_);
+  for (const std::int64_t tokens : {1, 3, 5, static_cast<int>(prompt_.size())}) {
+    options.prefill_tokens = tokens;
+    EXPECT_EQ(loaded.continue_from(prompt_, options).ids, golden_.values.at("greedy").get<Ids>()) << tokens;
+  }
+}
+
 // Sampled at a high temperature, so that the text wanders past every window.
 TEST_P(Generate, TheCacheGivesWhatTheWholePrefixGives) {
   Loaded loaded(golden_);

@@ -77,7 +77,7 @@ class Results {
 std::vector<BatchLimits> limits_for(const std::vector<BatchPrompt>& prompts, const GenerateRequest& request, Place kv) {
   BatchLimits limits;
   limits.sequences = std::min(request.max_batch, static_cast<std::int64_t>(prompts.size()));
-  limits.prefill_tokens = request.prefill_chunk;
+  limits.prefill_tokens = request.chunk_of_pages();
   limits.kv = kv;
   limits.draft_tokens = request.generate.draft_tokens;
   std::vector<std::int64_t> positions;
