@@ -113,9 +113,9 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   Inference inference(where, communicator, [&](ModelEngine& engine, LanguageModel& model) {
     (void)logits_of_prompt(engine, model);
     if (pages)
-      rehearse(engine, model, kv_dtype(where), limits);
+      rehearse(engine, model, kv_dtype(where, engine), limits);
     else
-      (void)generate(engine, model, kv_dtype(where), prompt, options.generate, [](std::int32_t) {});
+      (void)generate(engine, model, kv_dtype(where, engine), prompt, options.generate, [](std::int32_t) {});
   });
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));

@@ -143,7 +143,7 @@ void run_batch(const InferenceOptions& asked, const GenerateRequest& request, Co
   if (!request.trace.empty()) where.timeline = &traced.emplace(request.trace, communicator).timeline();
 
   const std::vector<BatchLimits> all_limits = limits_for(prompts, request, where.kv);
-  Inference inference(where, communicator, rehearsals(kv_dtype(where), all_limits));
+  Inference inference(where, communicator, rehearsals(where, all_limits));
   const BatchLimits& limits = all_limits[inference.planned()];
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));

@@ -189,11 +189,12 @@ void rehearse(ModelEngine& engine, LanguageModel& model, DType dtype, const Batc
   if (drafts) rehearse_drafts(pass, model.config(), limits);
 }
 
-std::vector<InferenceWork> rehearsals(DType dtype, const std::vector<BatchLimits>& limits) {
+std::vector<InferenceWork> rehearsals(const InferenceOptions& options, const std::vector<BatchLimits>& limits) {
   std::vector<InferenceWork> works;
   for (const BatchLimits& tried : limits)
-    works.emplace_back(
-        [dtype, tried](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, dtype, tried); });
+    works.emplace_back([options, tried](ModelEngine& engine, LanguageModel& model) {
+      rehearse(engine, model, kv_dtype(options, engine), tried);
+    });
   return works;
 }
 

@@ -65,6 +65,6 @@ std::vector<BatchLimits> limits_to_try(BatchLimits limits, std::int64_t most, st
 // All that a batch within these limits may do, on an engine that runs dry: for the plan of memory.
 void rehearse(ModelEngine& engine, LanguageModel& model, DType dtype, const BatchLimits& limits);
 // The same for each of them, as an Inference tries them.
-std::vector<InferenceWork> rehearsals(DType dtype, const std::vector<BatchLimits>& limits);
+std::vector<InferenceWork> rehearsals(const InferenceOptions& options, const std::vector<BatchLimits>& limits);
 
 }  // namespace zeepo
