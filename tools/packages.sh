@@ -5,6 +5,7 @@ build_packages=(g++ cmake ninja-build ccache pkg-config libfmt-dev nlohmann-json
                 libhwy-dev libpcre2-dev libutf8proc-dev libxxhash-dev zlib1g-dev liburing-dev
                 libcpp-httplib-dev libopenmpi-dev openmpi-bin)
 test_packages=("${build_packages[@]}" libgtest-dev clang python3-dev python3-venv openssh-client openssh-server iproute2)
+wanted_test_packages=(chromium)  # Ubuntu has it as a snap alone
 bench_packages=("${build_packages[@]}" libbenchmark-dev libopenblas-dev python3-venv fio)
 lint_packages=("${test_packages[@]}" libbenchmark-dev libopenblas-dev clang-format clang-tidy)
 gpu_packages=("${build_packages[@]}" libgtest-dev libbenchmark-dev libopenblas-dev)  # and nvcc, which is CUDA's
@@ -28,6 +29,14 @@ need() {
   ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
     die "apt-get could not install: ${missing[*]}"
+}
+
+# want PACKAGE...: installs those that can be had. Tests that use them are skipped where they are not there.
+want() {
+  local package
+  for package in "$@"; do
+    installed "$package" || ! apt-cache show "$package" >/dev/null 2>&1 || (need "$package") || true
+  done
 }
 
 # The sanitizer and fuzzer libraries come in a package of the compiler's version.

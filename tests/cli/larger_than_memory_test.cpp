@@ -1,10 +1,11 @@
-// A model whose states are eight times the memory it is given, trained by the program as a user runs it.
+// Models larger than the memory they are given, trained and asked by the program as a user runs it.
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
+#include "tests/support/written_model.h"
 #include "zeepo/base/error.h"
 
 namespace zeepo {
@@ -132,6 +133,77 @@ TEST_F(LargerThanMemory, KeepsWhatTheCommandLinePlaces) {
   const std::string flags = plan_.at("placement").at("flags");
   EXPECT_NE(flags.find("--offload-optimizer none"), std::string::npos) << flags;
   EXPECT_NE(flags.find("--prefetch 1048576"), std::string::npos) << flags;
+}
+
+// The KV cache is full. What the program takes without a model is measured with a tiny one.
+TEST(AskedModel, TakesNoMoreThanItsBudgets) {
+  constexpr std::int64_t kBudget = 32 * kMiB, kAllowance = 24 * kMiB;
+  const TestDirectory directory;
+  const auto prompts = [&](int positions) {
+    std::string lines;
+    for (int i = 0; i < 4; ++i)
+      lines += Json{{"ids", std::vector<int>(static_cast<std::size_t>(positions - 4), i)}}.dump() + "\n";
+    return directory.write("prompts.jsonl", lines).string();
+  };
+  const auto asked = [&](const std::string& model, const Arguments& more) {
+    Arguments arguments{"generate",
+                        "--model",
+                        model,
+                        "--batch-file",
+                        prompts(32),
+                        "--max-new-tokens",
+                        "4",
+                        "--ignore-eos",
+                        "--device",
+                        "cpu",
+                        "--threads",
+                        "2",
+                        "--json",
+                        "--prefetch",
+                        "4MiB",
+                        "--nvme-path",
+                        directory.path(),
+                        "--memory",
+                        fmt::format("device={},host={}", kBudget, kBudget),
+                        "--offload-param",
+                        "nvme"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Finished finished = run_program(ZEEPO_PROGRAM, arguments);
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    return finished.code == 0 ? Json::parse(finished.out.substr(finished.out.rfind("{\"event\":\"summary\""))) : Json();
+  };
+  const auto config = [](int layers) {
+    return Json{{"model_type", "llama"},
+                {"architectures", {"LlamaForCausalLM"}},
+                {"hidden_size", 256},
+                {"intermediate_size", 768},
+                {"num_hidden_layers", layers},
+                {"num_attention_heads", 8},
+                {"num_key_value_heads", 8},
+                {"vocab_size", 1024},
+                {"max_position_embeddings", 64},
+                {"rms_norm_eps", 1e-5},
+                {"rope_theta", 10000},
+                {"hidden_act", "silu"},
+                {"tie_word_embeddings", true}};
+  };
+  const TestDirectory large, tiny;
+  write_model(large.path(), config(38));
+  write_model(tiny.path(), config(1));
+  const auto rss = [](const Json& summary) { return summary.at("ranks").at(0).at("rss_bytes").get<std::int64_t>(); };
+  for (const Arguments& kv : {Arguments{}, Arguments{"--offload-kv", "host"}}) {
+    const Json small = asked(tiny.path(), kv), summary = asked(large.path(), kv);
+    ASSERT_FALSE(small.is_null() || summary.is_null());
+    const std::int64_t model = 4 * summary.at("params").get<std::int64_t>();
+    ASSERT_GT(model, 2 * kBudget + kAllowance + 32 * kMiB);
+    EXPECT_EQ(summary.at("kv_cache").at("positions"), 4 * 32);
+    EXPECT_GT(summary.at("files").at("in_place_bytes").get<std::int64_t>(), model / 100 * 99);  // the last norm stays
+    const Json& peak = summary.at("ranks").at(0).at("peak_bytes");
+    for (const char* place : {"device", "host"}) EXPECT_LE(peak.at(place).at("total").get<std::int64_t>(), kBudget);
+    const std::int64_t cache = 2 * 38 * 4 * 32 * 256 * 4;
+    EXPECT_GE(peak.at(kv.empty() ? "device" : "host").at("total").get<std::int64_t>(), cache);
+    EXPECT_LE(rss(summary), rss(small) + 2 * kBudget + kAllowance);
+  }
 }
 
 }  // namespace

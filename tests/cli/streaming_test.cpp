@@ -1,5 +1,6 @@
 // `zeepo generate` with weights that stream: from the model's own files, with drafts in every mode, as codes.
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -7,6 +8,7 @@
 #include "tests/support/scratch_model.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
+#include "tests/support/written_model.h"
 #include "zeepo/model/safetensors.h"
 
 namespace zeepo {
@@ -80,16 +82,156 @@ TEST(Streaming, EveryModeDraftsWhereDraftsAreWanted) {
   }
 }
 
+// Where a link is known to be slow.
+TEST(Streaming, DraftsAutomaticallyWhereItPays) {
+  const std::string model = golden("llama-tiny").string();
+  Arguments asked{"--ids",           "1,2,3", "--max-new-tokens", "12", "--memory", "device=64MiB,host=64MiB",
+                  "--offload-param", "host"};
+  const auto plain = lines_of(model, asked);
+  asked.insert(asked.end(), {"--simulate-link", "host-device=10GB/s"});
+  const auto slow = lines_of(model, asked);
+  EXPECT_EQ(plain.back().at("speculation").at("drafted"), 0);
+  EXPECT_GT(slow.back().at("speculation").at("drafted"), 0);
+  EXPECT_EQ(slow[0].at("ids"), plain[0].at("ids"));
+}
+
+// Between the last "; " and " fits".
+Arguments named_flags(const std::string& text) {
+  const std::size_t end = text.rfind(" fits"), begin = text.rfind("; ", end) + 2;
+  std::istringstream words(text.substr(begin, end - begin));
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+TEST(Streaming, TheFlagsThatAnErrorNamesWork) {
+  const TestDirectory directory;
+  const std::string model = golden("llama-tiny").string();
+  const auto prompts = directory.write("prompts.jsonl", "{\"ids\":[1,2,3]}\n{\"ids\":[9,8,7,6,5]}\n");
+  struct Case {
+    Arguments prompt, wishes;
+    std::string device;
+  };
+  const Case cases[] = {{{"--ids", "1,2,3"}, {}, "150.00 KiB"},
+                        {{"--batch-file", prompts.string()}, {}, "250.00 KiB"},
+                        {{"--batch-file", prompts.string()}, {}, "150.00 KiB"},
+                        {{"--ids", "1,2,3"}, {"--speculate", "4"}, "150.00 KiB"},
+                        {{"--batch-file", prompts.string()}, {"--speculate", "4"}, "250.00 KiB"}};
+  for (const auto& [prompt, wishes, device] : cases) {
+    Arguments small = prompt, resident = prompt;
+    small.insert(small.end(),
+                 {"--max-new-tokens", "6", "--memory", "device=" + device.substr(0, 3) + "KiB,host=16MiB"});
+    resident.insert(resident.end(), {"--max-new-tokens", "6", "--memory", "device=16MiB,host=16MiB"});
+    Arguments refused = small;
+    refused.insert(refused.end(), wishes.begin(), wishes.end());
+    const Finished finished = generate(model, refused);
+    EXPECT_EQ(finished.code, 1);
+    ASSERT_TRUE(names(finished.err, device, " fits"));
+    const Arguments flags = named_flags(finished.err);
+    small.insert(small.end(), flags.begin(), flags.end());
+    if (names(finished.err, "--dtype bf16")) resident.insert(resident.end(), {"--dtype", "bf16"});
+    const auto got = lines_of(model, small), expected = lines_of(model, resident);
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i + 1 < got.size(); ++i) EXPECT_EQ(got[i].at("ids"), expected[i].at("ids"));
+  }
+}
+
+Json llama_config(int width, int layers) {
+  return {{"model_type", "llama"},
+          {"architectures", {"LlamaForCausalLM"}},
+          {"hidden_size", width},
+          {"intermediate_size", 3 * width},
+          {"num_hidden_layers", layers},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 4},
+          {"vocab_size", 512},
+          {"max_position_embeddings", 128},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10000},
+          {"hidden_act", "silu"},
+          {"tie_word_embeddings", false}};
+}
+
+// Every pass carries every weight once, in the form in which it is stored.
+TEST(Streaming, ThePassesReportWhatTheyCarry) {
+  const TestDirectory directory;
+  write_model(directory.path(), llama_config(128, 3));
+  const auto summary = [&](const Arguments& more) {
+    Arguments asked{"--ids",
+                    "1,2,3",
+                    "--max-new-tokens",
+                    "4",
+                    "--memory",
+                    "device=64MiB,host=64MiB",
+                    "--cache-dir",
+                    (directory.path() / "cache").string()};
+    asked.insert(asked.end(), more.begin(), more.end());
+    return lines_of(directory.path(), asked).back();
+  };
+  const auto carried = [&](const std::string& type) {
+    const Json told = summary({"--offload-param", "host", "--weights-dtype", type});
+    std::vector<std::string> stalls;
+    for (const auto& [name, seconds] : told.at("stall_seconds").items()) {
+      stalls.push_back(name);
+      EXPECT_GE(seconds.get<double>(), 0);
+    }
+    EXPECT_EQ(stalls, (std::vector<std::string>{"gather", "host", "nvme"}));
+    EXPECT_GT(told.at("seconds_per_step").get<double>(), 0);
+    const Json& link = told.at("ranks").at(0).at("link_bytes");
+    EXPECT_EQ(link.at("device_to_host"), 0);
+    return std::pair{link.at("host_to_device").get<double>(), told.at("params").get<double>()};
+  };
+  const auto [same, params] = carried("same");
+  const double int8 = carried("int8").first, int4 = carried("int4").first;
+  EXPECT_NEAR(same, 4 * params, 0.01 * same);
+  EXPECT_NEAR(int8 / same, 8.25 / 32, 0.005);  // bits a weight
+  EXPECT_NEAR(int4 / same, 4.5 / 32, 0.005);
+  const Json resident = summary({}).at("ranks").at(0).at("link_bytes");
+  EXPECT_EQ(resident, (Json{{"host_to_device", 0}, {"device_to_host", 0}}));
+}
+
+TEST(Streaming, OnePromptIsTraced) {
+  const TestDirectory directory;
+  const std::string trace = directory.path() / "trace.json";
+  lines_of(golden("llama-tiny").string(), {"--ids", "1,2,3", "--max-new-tokens", "5", "--memory",
+                                           "device=16MiB,host=16MiB", "--offload-param", "host", "--trace", trace});
+  const Json events = Json::parse(whole_file(trace)).at("traceEvents");
+  EXPECT_GT(events.size(), 10u);
+  EXPECT_TRUE(names(events.dump(), "pass 1", "pass 5", "copy"));
+}
+
+std::vector<float> read_logits(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  std::vector<float> values(static_cast<std::size_t>(file.at("logits").elements));
+  file.read(file.at("logits"), 0, values);
+  return values;
+}
+
+// Models in bf16 often keep their norms in fp32.
+TEST(Streaming, SomeWeightsInPlaceAndSomeCopied) {
+  const TestDirectory directory;
+  write_model(directory.path(), llama_config(64, 2),
+              [](const ModelTensor& tensor) { return tensor.shape.size() > 1 ? DType::bf16 : DType::f32; });
+  const std::string logits = directory.path() / "logits";
+  const Arguments asked{"--ids",    "1,2,3,4,5", "--max-new-tokens", "6",   "--memory", "device=16MiB,host=16MiB",
+                        "--logits", logits,      "--dtype",          "bf16"};
+  Arguments below = asked;
+  below.insert(below.end(), {"--offload-param", "nvme", "--nvme-path", directory.path().string()});
+  const auto expected = lines_of(directory.path(), asked);
+  const auto expected_logits = read_logits(logits);
+  const auto streamed = lines_of(directory.path(), below);
+  EXPECT_EQ(streamed[0].at("ids"), expected[0].at("ids"));
+  EXPECT_EQ(read_logits(logits), expected_logits);
+  const Json& files = streamed[1].at("files");
+  EXPECT_GT(files.at("in_place_bytes"), 0);
+  EXPECT_GT(files.at("copied_bytes"), 0);
+}
+
 std::vector<float> logits_of(const std::string& model, const std::string& weights, const TestDirectory& directory) {
   std::string ids;
   for (int i = 0; i < 48; ++i) ids += fmt::format("{}{}", i > 0 ? "," : "", (7 + i) * (7 + i) % 96);
   const std::string path = directory.path() / "logits.safetensors";
   lines_of(model, {"--ids", ids, "--max-new-tokens", "1", "--memory", "device=64MiB,host=64MiB", "--weights-dtype",
                    weights, "--logits", path, "--cache-dir", (directory.path() / "cache").string()});
-  const SafetensorsFile file(path);
-  std::vector<float> values(static_cast<std::size_t>(file.at("logits").elements));
-  file.read(file.at("logits"), 0, values);
-  return values;
+  return read_logits(path);
 }
 
 // Of a model that has learned something: logits of random weights say little.

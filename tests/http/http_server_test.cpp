@@ -128,10 +128,16 @@ class HttpPosting : public testing::Test {
 
   void SetUp() override {
     if (!has_http_server()) GTEST_SKIP() << "this build has no HTTP server";
+    start(HttpServer::Options{}.seconds);
+  }
+  // With so much time for a request.
+  void start(double seconds) {
+    server_.reset();
     HttpServer::Options options;
     options.threads = 4;
     options.request_bytes = kBody + 4096;
     options.body_bytes = kBody;
+    options.seconds = seconds;
     options.write_seconds = 20;
     options.fault = [](int status) { return HttpResponse{status, "text/plain", fmt::format("fault {}", status)}; };
     server_ = std::make_unique<HttpServer>(options);
@@ -195,6 +201,24 @@ TEST_F(HttpPosting, FaultsAreAnsweredAsAsked) {
   EXPECT_TRUE(names(answer(request("/nowhere", "")), "HTTP/1.1 404 ", "fault 404"));
   EXPECT_TRUE(names(answer(request("/fails", "")), "HTTP/1.1 500 ", "fault 500"));
   EXPECT_TRUE(answer(request("/echo", std::string(kBody, 'y'))).starts_with("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpPosting, HalfARequestIsAnsweredWhereverItEnds) {
+  const std::string whole = request("/echo", "hello");
+  const std::size_t parts[] = {1, 7, whole.find("Host") + 3, whole.size() - 2};
+  for (const std::size_t sent : parts) {
+    HttpClient client(server_->port());
+    client.send(whole.substr(0, sent));
+    client.end();
+    EXPECT_TRUE(names(client.receive(), "HTTP/1.1 400 ", "fault 400")) << sent;
+  }
+  HttpClient silent(server_->port());
+  silent.end();
+  EXPECT_EQ(silent.receive(), "");
+  EXPECT_TRUE(names(answer("GET /" + std::string(kBody + 8192, 'x')), "HTTP/1.1 413 ", "fault 413"));
+  start(0.2);
+  for (const std::size_t sent : parts)
+    EXPECT_TRUE(names(answer(whole.substr(0, sent)), "HTTP/1.1 408 ", "fault 408")) << sent;
 }
 
 TEST_F(HttpPosting, AClientThatGoesIsNoticed) {

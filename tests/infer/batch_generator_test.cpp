@@ -9,6 +9,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/golden.h"
 #include "tests/support/test_directory.h"
+#include "tests/support/written_model.h"
 #include "zeepo/base/rng.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/infer/inference.h"
@@ -29,6 +30,55 @@ struct Text {
   std::vector<float> likelihoods;
   friend bool operator==(const Text&, const Text&) = default;
 };
+
+// On rank 0 the texts; on others nothing.
+std::vector<Text> together(const InferenceOptions& options, const std::vector<Asked>& asked, BatchLimits limits,
+                           Communicator& communicator = alone()) {
+  limits.kv = options.kv;
+  Inference inference(options, communicator, [&](ModelEngine& engine, LanguageModel& model) {
+    rehearse(engine, model, kv_dtype(options), limits);
+  });
+  std::vector<Text> texts(asked.size());
+  {
+    BatchPass pass(inference.engine(), inference.model(), kv_dtype(options), limits);
+    if (communicator.rank() != 0) {
+      pass.follow();
+      inference.engine().settle();
+      return {};
+    }
+    BatchGenerator batch(pass, inference.model().config(), limits);
+    std::size_t ended = 0;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      TextRequest request;
+      request.prompt = asked[i].prompt;
+      request.options.max_new_tokens = asked[i].new_tokens;
+      request.likelihoods = 0;
+      request.on_token = [&texts, i](const NewToken& made) {
+        texts[i].ids.push_back(made.token);
+        texts[i].likelihoods.push_back(made.log_probability);
+        return true;
+      };
+      request.on_end = [&ended](TextEnd why, const std::string& failure) {
+        EXPECT_EQ(why, TextEnd::length);
+        EXPECT_EQ(failure, "");
+        ++ended;
+      };
+      batch.add(std::move(request));
+    }
+    while (batch.step()) {
+    }
+    batch.finish();
+    inference.engine().settle();
+    EXPECT_EQ(ended, asked.size());
+    EXPECT_EQ(batch.scheduler().pool().free_pages(), limits.pages);
+    EXPECT_EQ(batch.drafted().tokens > 0, options.drafts == Drafts::wanted);
+    EXPECT_LE(batch.drafted().accepted, batch.drafted().tokens);
+  }
+  for (const Place place : kPlaces)
+    EXPECT_LE(static_cast<std::int64_t>(inference.session().peak(place).total),
+              inference.plan().memory.bytes[static_cast<std::size_t>(place)]);
+  return texts;
+}
 
 class Batched : public ::testing::TestWithParam<std::string> {
  protected:
@@ -55,59 +105,11 @@ class Batched : public ::testing::TestWithParam<std::string> {
     return asked;
   }
 
-  // On rank 0 the texts; on others nothing.
-  std::vector<Text> together(const InferenceOptions& options, const std::vector<Asked>& asked, BatchLimits limits,
-                             Communicator& communicator = alone()) const {
-    limits.kv = options.kv;
-    Inference inference(options, communicator, [&](ModelEngine& engine, LanguageModel& model) {
-      rehearse(engine, model, options.dtype, limits);
-    });
-    std::vector<Text> texts(asked.size());
-    {
-      BatchPass pass(inference.engine(), inference.model(), options.dtype, limits);
-      if (communicator.rank() != 0) {
-        pass.follow();
-        inference.engine().settle();
-        return {};
-      }
-      BatchGenerator batch(pass, golden_.config, limits);
-      std::size_t ended = 0;
-      for (std::size_t i = 0; i < asked.size(); ++i) {
-        TextRequest request;
-        request.prompt = asked[i].prompt;
-        request.options.max_new_tokens = asked[i].new_tokens;
-        request.likelihoods = 0;
-        request.on_token = [&texts, i](const NewToken& made) {
-          texts[i].ids.push_back(made.token);
-          texts[i].likelihoods.push_back(made.log_probability);
-          return true;
-        };
-        request.on_end = [&ended](TextEnd why, const std::string& failure) {
-          EXPECT_EQ(why, TextEnd::length);
-          EXPECT_EQ(failure, "");
-          ++ended;
-        };
-        batch.add(std::move(request));
-      }
-      while (batch.step()) {
-      }
-      batch.finish();
-      inference.engine().settle();
-      EXPECT_EQ(ended, asked.size());
-      EXPECT_EQ(batch.scheduler().pool().free_pages(), limits.pages);
-      EXPECT_EQ(batch.drafted().tokens > 0, options.drafts == Drafts::wanted);
-      EXPECT_LE(batch.drafted().accepted, batch.drafted().tokens);
-    }
-    for (const Place place : kPlaces)
-      EXPECT_LE(static_cast<std::int64_t>(inference.session().peak(place).total),
-                inference.plan().memory.bytes[static_cast<std::size_t>(place)]);
-    return texts;
-  }
-
-  std::vector<Text> one_by_one(const std::vector<Asked>& asked) const {
+  std::vector<Text> one_by_one(const std::vector<Asked>& asked) const { return one_by_one(options(), asked); }
+  static std::vector<Text> one_by_one(const InferenceOptions& options, const std::vector<Asked>& asked) {
     std::vector<Text> texts;
     const BatchLimits limits{.sequences = 1, .prefill_tokens = 1000, .page_rows = 64, .pages = 2};
-    for (const Asked& one : asked) texts.push_back(together(options(), {one}, limits)[0]);
+    for (const Asked& one : asked) texts.push_back(together(options, {one}, limits)[0]);
     return texts;
   }
 
@@ -188,8 +190,9 @@ TEST_P(Batched, ACacheInHostMemoryLeavesTheDeviceToOthers) {
     asked.kv = kv;
     BatchLimits planned = limits;
     planned.kv = kv;
-    return Inference(asked, alone(),
-                     [&](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, asked.dtype, planned); })
+    return Inference(
+               asked, alone(),
+               [&](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, kv_dtype(asked), planned); })
         .plan()
         .memory.bytes;
   };
@@ -216,25 +219,63 @@ TEST_P(Batched, TheRanksFollowTheFirst) {
   }
 }
 
-// A GPU has just as much memory as the plan says: passes of all sizes, in any order, must not need more.
+// Codes of keys and values are made of one position at a time: company, cuts and places have no part in them.
+TEST_P(Batched, ACodedCacheAnswersAlikeWhereverItLives) {
+  const std::vector<Asked> asked = unequal();
+  InferenceOptions coded = options();
+  coded.kv_int8 = true;
+  const auto expected = one_by_one(coded, asked);
+  EXPECT_NE(expected, one_by_one(asked)) << "the cache is exact";
+  std::vector<InferenceOptions> places(4, coded);
+  places[1].kv = Place::host;
+  places[2].kv = Place::host;
+  places[2].params.nvme = 1;
+  places[3].kv = Place::host;
+  places[3].params.host = 0.5;
+  places[3].drafts = Drafts::wanted;
+  BatchLimits few = tight(), many{.sequences = 16, .prefill_tokens = 512, .page_rows = 32, .pages = 16};
+  few.draft_tokens = many.draft_tokens = 3;
+  for (const InferenceOptions& place : places)
+    for (const BatchLimits& limits : {few, many})
+      EXPECT_EQ(together(place, asked, limits), expected) << placement_flags(place);
+  ThreadsWorld world(3);
+  run(world, [&](Communicator& communicator) {
+    InferenceOptions sharded = places[3];
+    sharded.threads = 1;
+    const auto texts = together(sharded, asked, few, communicator);
+    EXPECT_EQ(texts, communicator.rank() == 0 ? expected : std::vector<Text>());
+  });
+}
+
+// A GPU has just as much memory as the plan says.
+InferenceOptions with_no_more_than_planned(InferenceOptions options, BatchLimits limits) {
+  limits.kv = options.kv;
+  options.device_bytes =
+      Inference(options, alone(),
+                [&](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, kv_dtype(options), limits); })
+          .plan()
+          .memory.bytes[0];
+  return options;
+}
+
+// Passes of all sizes, in any order.
 TEST_P(Batched, ThePlanHoldsWhateverComes) {
+  std::vector<InferenceOptions> places(5, options());
+  for (InferenceOptions& place : places) {
+    place.threads = 1;
+    place.prefetch_bytes = 1 << 15;
+  }
+  for (const std::size_t below : {1, 3, 4}) {
+    places[below].params.host = 0.6;
+    places[below].kv = Place::host;
+  }
+  for (const std::size_t drafting : {1, 4}) places[drafting].drafts = Drafts::wanted;
+  for (const std::size_t coded : {2, 4}) places[coded].kv_int8 = true;
+  places[3].weights = CodedType::int8;
+  places[4].weights = CodedType::int4;
   for (BatchLimits limits : {tight(), BatchLimits{.sequences = 12, .prefill_tokens = 40, .page_rows = 8, .pages = 40}})
-    for (const double below : {0.0, 0.6}) {
-      InferenceOptions exact = options();
-      exact.threads = 1;
-      exact.params.host = below;
-      if (below > 0) exact.kv = Place::host;
-      exact.prefetch_bytes = 1 << 15;
-      if (below > 0) {
-        exact.drafts = Drafts::wanted;
-        limits.draft_tokens = 3;
-      }
-      BatchLimits planned = limits;
-      planned.kv = exact.kv;
-      const InferenceWork work = [&](ModelEngine& engine, LanguageModel& model) {
-        rehearse(engine, model, exact.dtype, planned);
-      };
-      exact.device_bytes = Inference(exact, alone(), work).plan().memory.bytes[0];
+    for (const InferenceOptions& place : places) {
+      limits.draft_tokens = place.drafts == Drafts::wanted ? 3 : 0;
       std::vector<Asked> asked;
       std::uint64_t draws = 0;
       const auto draw = [&](std::int64_t most) {
@@ -245,8 +286,33 @@ TEST_P(Batched, ThePlanHoldsWhateverComes) {
         const std::int64_t prompt = draw(draw(4) == 1 ? longest - 8 : 12);
         asked.push_back({Ids(static_cast<std::size_t>(prompt), 3), draw(8)});
       }
-      EXPECT_EQ(together(exact, asked, limits).size(), asked.size());
+      EXPECT_EQ(together(with_no_more_than_planned(place, limits), asked, limits).size(), asked.size())
+          << placement_flags(place);
     }
+}
+
+// 32 texts draft two tokens each, 33 one: most of the memory is for the logits of fewer texts than there may be.
+TEST(BatchGenerator, ThePlanHoldsTheMostThatIsDrafted) {
+  const TestDirectory directory;
+  write_model(directory.path(), {{"model_type", "gpt2"},
+                                 {"architectures", {"GPT2LMHeadModel"}},
+                                 {"n_embd", 16},
+                                 {"n_head", 2},
+                                 {"n_layer", 1},
+                                 {"n_positions", 16},
+                                 {"vocab_size", 4096}});
+  InferenceOptions options;
+  options.command = "serve";
+  options.model = directory.path();
+  options.threads = 1;
+  options.device_bytes = options.host_bytes = 1 << 25;
+  options.params.host = 1;
+  options.drafts = Drafts::wanted;
+  BatchLimits limits{.sequences = 33, .prefill_tokens = 32, .page_rows = 8, .pages = 40};
+  limits.draft_tokens = 2;
+  std::vector<Asked> asked;
+  for (std::int32_t i = 0; i < 32; ++i) asked.push_back({{i}, 6});
+  EXPECT_EQ(together(with_no_more_than_planned(options, limits), asked, limits).size(), asked.size());
 }
 
 TEST_P(Batched, OneTextThroughPagesIsThatOfGenerate) {
@@ -256,9 +322,10 @@ TEST_P(Batched, OneTextThroughPagesIsThatOfGenerate) {
   const GenerateOptions how{.max_new_tokens = static_cast<std::int64_t>(expected.size()), .sampling = {}, .stop = {}};
   BatchLimits limits = limits_of_one(prompt.size(), how.max_new_tokens, 7);
   limits.kv = asked.kv;
-  Inference inference(asked, alone(),
-                      [&](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, asked.dtype, limits); });
-  BatchPass pass(inference.engine(), inference.model(), asked.dtype, limits);
+  Inference inference(asked, alone(), [&](ModelEngine& engine, LanguageModel& model) {
+    rehearse(engine, model, kv_dtype(asked), limits);
+  });
+  BatchPass pass(inference.engine(), inference.model(), kv_dtype(asked), limits);
   Ids told;
   const Generation made =
       generate_in_pages(pass, golden_.config, limits, prompt, how, [&](std::int32_t token) { told.push_back(token); });
@@ -278,9 +345,9 @@ TEST(BatchGenerator, AskedForTooMuchSaysSoAndGoesOn) {
   options.threads = 1;
   options.device_bytes = options.host_bytes = 1 << 25;
   Inference inference(options, alone(), [&](ModelEngine& engine, LanguageModel& model) {
-    rehearse(engine, model, options.dtype, limits);
+    rehearse(engine, model, kv_dtype(options), limits);
   });
-  BatchPass pass(inference.engine(), inference.model(), options.dtype, limits);
+  BatchPass pass(inference.engine(), inference.model(), kv_dtype(options), limits);
   BatchGenerator batch(pass, golden.config, limits);
   const auto ask = [&](const Ids& prompt, std::int64_t tokens) {
     TextRequest request;

@@ -1,6 +1,7 @@
 #include "zeepo/infer/generator.h"
 
 #include <cmath>
+#include <limits>
 
 #include "tests/support/errors.h"
 #include "tests/support/golden.h"
@@ -60,6 +61,15 @@ TEST_P(Generate, DropoutHasNoPartInIt) {
   EXPECT_EQ(loaded.continue_from(prompt_, greedily(expected.size())).ids, expected);
 }
 
+TEST_P(Generate, APromptInSeveralPassesIsThatInOne) {
+  GenerateOptions options = greedily(golden_.values.at("greedy").size());
+  Loaded loaded(golden_);
+  for (const std::int64_t tokens : {1, 3, 5, static_cast<int>(prompt_.size())}) {
+    options.prefill_tokens = tokens;
+    EXPECT_EQ(loaded.continue_from(prompt_, options).ids, golden_.values.at("greedy").get<Ids>()) << tokens;
+  }
+}
+
 // Sampled at a high temperature, so that the text wanders past every window.
 TEST_P(Generate, TheCacheGivesWhatTheWholePrefixGives) {
   Loaded loaded(golden_);
@@ -107,6 +117,32 @@ TEST(Generator, SixteenBitsGenerateToo) {
     EXPECT_EQ(loaded.continue_from(golden.values.at("prompt").get<Ids>(), greedily(24)).ids, expected)
         << name_of(dtype);
   }
+}
+
+// The copy that drafts is coarse: what it cannot choose from is no fault of the weights.
+TEST(Generator, ADraftThatIsNoNumberEndsTheDraftAndNotTheText) {
+  const Golden golden = load_golden("golden/llama-tiny");
+  Session::Options tiers{.threads = 1, .device_bytes = 1 << 27};
+  tiers.lower.host_bytes = 1 << 27;
+  Session session(tiers);
+  const auto model = make_model(golden.config);
+  EngineOptions streamed{.use = Use::infer};
+  streamed.placement.params.host = 1;
+  ModelEngine engine(*model, session.communicator(), streamed);
+  engine.keep_draft(CodedType::int4, Place::device);
+  const WeightFiles files(golden.directory);
+  const WeightSource stored = stored_weights(golden.config, engine.slices(), files);
+  engine.load(stored);
+  engine.load_draft([&](const WeightSlice& slice, std::int64_t first, std::span<float> values) {
+    stored(slice, first, values);
+    if (!values.empty()) values[0] = std::numeric_limits<float>::quiet_NaN();
+  });
+  GenerateOptions options = greedily(golden.values.at("greedy").size());
+  options.draft_tokens = 4;
+  const auto made =
+      generate(engine, *model, DType::f32, golden.values.at("prompt").get<Ids>(), options, [](std::int32_t) {});
+  EXPECT_EQ(made.ids, golden.values.at("greedy").get<Ids>());
+  EXPECT_EQ(made.drafted, 0);
 }
 
 TEST(Generator, TheSameSeedGivesTheSameText) {

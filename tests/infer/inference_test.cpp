@@ -226,6 +226,33 @@ TEST_P(Streamed, DraftsChangeNoToken) {
   }
 }
 
+// Where weights live, over how many ranks, with drafts and without: one text, and one set of logits to the bit.
+TEST_P(Streamed, EveryCombinationAnswersAlike) {
+  const Answer resident = answer(options());
+  std::vector<InferenceOptions> places(6, options());
+  places[1].params.host = 1;
+  places[2].params.nvme = places[3].params.nvme = 1;
+  places[3].copy_weights = true;
+  places[4].params.host = places[5].params.nvme = 0.5;
+  places[4].cache = places[5].cache = CachePolicy::lru;
+  for (InferenceOptions& place : places) {
+    place.threads = 1;
+    place.nvme_paths = {files_.path()};
+    for (const int ranks : {1, 3})
+      for (const Drafts drafts : {Drafts::none, Drafts::wanted}) {
+        place.drafts = drafts;
+        ThreadsWorld world(ranks);
+        run(world, [&](Communicator& communicator) {
+          const Answer own = answer(place, communicator);
+          EXPECT_EQ(own.ids, expected_) << placement_flags(place) << ", " << ranks << " ranks";
+          EXPECT_EQ(own.logits, resident.logits) << placement_flags(place) << ", " << ranks << " ranks";
+          EXPECT_EQ(own.generation.drafted > 0, drafts == Drafts::wanted);
+          for (std::size_t i = 0; i < kPlaces.size(); ++i) EXPECT_LE(own.used[i], own.planned[i]);
+        });
+      }
+  }
+}
+
 TEST_P(Streamed, RanksDraftAlike) {
   const Ids plain = answer(options()).ids;
   ThreadsWorld world(3);
@@ -245,9 +272,10 @@ class Placed : public ::testing::Test {
  protected:
   static constexpr std::int64_t kMiB = 1 << 20;
 
-  InferencePlan plan(const InferenceOptions& options) const {
+  InferencePlan plan(const InferenceOptions& options, std::size_t prompt_tokens = 16,
+                     std::int64_t prefill_tokens = GenerateOptions{}.prefill_tokens) const {
     const ModelConfig config = load_config(directory_.path());
-    const Ids prompt(16, 1);
+    const Ids prompt(prompt_tokens, 1);
     return plan_inference(options, config, {},
                           {{.device_bytes = options.device_bytes,
                             .host_bytes = options.host_bytes,
@@ -258,8 +286,9 @@ class Placed : public ::testing::Test {
                             .files = !options.nvme_paths.empty(),
                             .one_memory = true}},
                           [&](ModelEngine& engine, LanguageModel& model) {
-                            (void)generate(engine, model, options.dtype, prompt,
-                                           {.max_new_tokens = 16, .sampling = {}, .stop = {}}, [](std::int32_t) {});
+                            GenerateOptions how{.max_new_tokens = 16, .sampling = {}, .stop = {}};
+                            how.prefill_tokens = prefill_tokens;
+                            (void)generate(engine, model, options.dtype, prompt, how, [](std::int32_t) {});
                           });
   }
   InferenceOptions with(std::int64_t device, std::int64_t host) const {
@@ -287,6 +316,16 @@ TEST_F(Placed, AsMuchStaysOnTheDeviceAsFits) {
     EXPECT_EQ(found.options.params.nvme, 0);
     below = found.options.params.host;
   }
+}
+
+// Working memory is that of a pass, however long the prompt is.
+TEST_F(Placed, ALongPromptInPassesNeedsLittle) {
+  const InferenceOptions resident = with(64 * kMiB, 64 * kMiB);
+  const auto bytes = [&](std::size_t prompt, std::int64_t pass) {
+    return plan(resident, prompt, pass).memory.bytes[0];
+  };
+  EXPECT_LT(bytes(48, 4), bytes(48, 48) - 44 * 128 * 4);
+  EXPECT_EQ(bytes(48, 48), bytes(48, 1000));
 }
 
 TEST_F(Placed, FilesTakeWhatTheHostHasNoRoomFor) {

@@ -185,7 +185,7 @@ TEST(Scheduler, EverySequenceRunsAllItsTokensInPagesOfItsOwn) {
 
 TEST(BatchStep, TravelsAsNumbers) {
   BatchStep step;
-  step.another = true;
+  step.another = step.asks = true;
   step.parts.push_back({5, 17, {1, 2, 3}, {9, 4}, true});
   step.parts.push_back({6, 0, {8}, {}, false});
   step.parts.push_back({7, 3, {4, 5, 6}, {1}, true, 2});
@@ -193,6 +193,7 @@ TEST(BatchStep, TravelsAsNumbers) {
   const BatchStep read = step_of(numbers);
   EXPECT_TRUE(read.another);
   EXPECT_FALSE(read.over);
+  EXPECT_TRUE(read.asks);
   ASSERT_EQ(read.parts.size(), 3u);
   EXPECT_EQ(read.parts[0].past, 17);
   EXPECT_EQ(read.parts[0].ids, (Ids{1, 2, 3}));

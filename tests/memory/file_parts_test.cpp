@@ -122,6 +122,32 @@ TEST_F(FilePartsTest, AFileThatChangesIsNamed) {
   EXPECT_TRUE(names(error_text([&] { up.wait(); }), "one", "has changed"));
 }
 
+// Somebody writes to the file while it is read.
+class WrittenTo final : public IoFaults {
+ public:
+  explicit WrittenTo(std::filesystem::path path) : path_(std::move(path)) {}
+  std::size_t ask(const IoCall& call) override { return call.memory.size(); }
+  int answer(const IoCall&, int result) override {
+    std::filesystem::last_write_time(path_, std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+    return result;
+  }
+
+ private:
+  const std::filesystem::path path_;
+};
+
+TEST_F(FilePartsTest, AFileThatChangesWhileItIsReadIsNamed) {
+  const StoredFile one(directory_.path() / "one"), two(directory_.path() / "two");
+  const auto all = parts(one, two);
+  std::string got(expected(all, one).size(), '.');
+  WrittenTo faults(directory_.path() / "two");
+  LowerTiers::Options watched = options();
+  watched.io = {.backend = IoBackend::threads, .threads = 1, .faults = &faults};
+  LowerTiers lower(watched, stream_, stream_);
+  Completion up = lower.to_device(all, got.data(), {"test"});
+  EXPECT_TRUE(names(error_text([&] { up.wait(); }), "two", "has changed"));
+}
+
 TEST_F(FilePartsTest, AFailureOfTheDiskIsTheWaiters) {
   const StoredFile one(directory_.path() / "one"), two(directory_.path() / "two");
   const auto all = parts(one, two);

@@ -6,8 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from browser import Browser, find_browser
-from server import Server, make_model
+from server import SLOW, Server, make_model, until
 
 PROGRAM, PICTURE = sys.argv[1], Path(sys.argv[2]) if len(sys.argv) > 2 else None
 SAID = "[...document.querySelectorAll('.said.%s')].map(box => box.firstChild ? box.firstChild.textContent : '')"
@@ -54,6 +55,24 @@ def try_page(browser, server):
     assert not browser.faults, browser.faults
 
 
+def try_stop(browser, server):
+    """A text that is being written when Stop is pressed ends there, and frees its place."""
+    browser.open(f"http://127.0.0.1:{server.port}/")
+    browser.until("document.readyState === 'complete' && $('state').textContent === 'serving'")
+    browser.value("$('temperature').value = 0; $('tokens').value = 200; $('text').focus(); 1")
+    browser.type("hello")
+    browser.press("Enter", 13)
+    browser.until("$('send').textContent === 'Stop' && document.querySelector('.said.assistant').textContent !== ''")
+    assert server.stats()["running"] == 1
+    browser.click("#send")
+    browser.until(f"{DONE} === 1 && $('send').textContent === 'Send'")
+    assert browser.value("document.querySelectorAll('.said.fault').length") == 0
+    until(lambda: server.stats()["running"] == 0, "its place is free")
+    stats = server.stats()
+    assert stats["abandoned"] == 1 and stats["generated_tokens"] < 200, stats
+    assert not browser.faults, browser.faults
+
+
 def main():
     program = find_browser()
     if not program:
@@ -65,6 +84,8 @@ def main():
         with Server(PROGRAM, model, "--offload-param", "host=0.3,nvme=0.4", "--nvme-path", directory) as server, \
                 Browser(program) as browser:
             try_page(browser, server)
+        with Server(PROGRAM, model, *SLOW) as server, Browser(program) as browser:
+            try_stop(browser, server)
 
 
 main()

@@ -11,20 +11,11 @@ import threading
 import time
 from pathlib import Path
 
-from server import TEMPLATE, Server, generated, make_model
+from server import SLOW, TEMPLATE, Server, generated, make_model, until
 
 PROGRAM = sys.argv[1]
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 0
 CLIENTS, TOKENS = 64, 24
-# Weights through a link so slow that a pass takes a quarter of a second.
-SLOW = ["--offload-param", "host", "--prefetch", "0", "--simulate-link", "host-device=4MB/s", "--speculate", "off"]
-
-
-def until(condition, what):
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def prompts():
@@ -177,6 +168,54 @@ def wrong_requests(server):
     assert server.post(path, good, Origin=f"http://127.0.0.1:{server.port}").status == 200
 
 
+def received(client):
+    answer = b""
+    while piece := client.recv(65536):
+        answer += piece
+    return answer
+
+
+def expect_raw_error(client, status):
+    head, body = received(client).split(b"\r\n\r\n", 1)
+    assert head.startswith(b"HTTP/1.1 %d " % status), head
+    assert json.loads(body)["error"]["message"], body
+
+
+def half_requests(server):
+    """Connections that send a part and wait: late_answers reads what they are told when their time is over."""
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    clients = []
+    for half in (b"G", head[:20], head, head + b"Content-Length: 10\r\n\r\n{"):
+        clients.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+        clients[-1].sendall(half)
+    return clients
+
+
+def late_answers(clients):
+    for client in clients:
+        expect_raw_error(client, 408)
+        client.close()
+
+
+def slow_reader(server, expected):
+    """A client with hardly any room for what it is sent: its text ends all the same, others are served, and it gets all."""
+    body = json.dumps({"prompt": "a", "max_tokens": 300, "n": 4, "logprobs": 5, "temperature": 0, "stream": True,
+                       "ignore_eos": True}).encode()
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the least that the system gives
+    client.settimeout(30)
+    client.connect(("127.0.0.1", server.port))
+    before = server.stats()["ended"]
+    client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    for prompt in list(expected)[:8]:
+        assert server.complete(prompt, TOKENS).json()["choices"][0]["text"] == expected[prompt]["text"]
+    until(lambda: server.stats()["ended"] == before + 12, "nobody waits for the reader")
+    answer = received(client)
+    client.close()
+    assert answer.endswith(b"\r\n0\r\n\r\n") and b"data: [DONE]" in answer, answer[-200:]
+    assert answer.count(b'"finish_reason":"length"') == 4, answer[-2000:]
+
+
 def rude_clients(server, expected):
     """Bytes that are no request, half requests, huge bodies, readers that do not read, clients that leave."""
     rude = []
@@ -196,6 +235,11 @@ def rude_clients(server, expected):
         send(head + b"Content-Length: 1000\r\n\r\n{")  # half a body
         send(whole)  # reads nothing
         send(whole).close()  # leaves
+    # Half requests that end there are answered.
+    for half in (b"P", b"POST /v1/comp", head + b"X-Half: ", head + b"Content-Length: 1000\r\n\r\n{"):
+        client = send(half)
+        client.shutdown(socket.SHUT_WR)
+        expect_raw_error(client, 400)
     for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 5, b"GET / HTTP/9.9\r\n\r\n",
                  head + b"Content-Length: -5\r\n\r\n", head + b"Content-Length: banana\r\n\r\n{}",
                  head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"A" * 70000, head + b"X: " + b"b" * 60000 + b"\r\n\r\n"):
@@ -207,12 +251,7 @@ def rude_clients(server, expected):
     big = b"x" * (3 << 20)
     for request in (head + b"Content-Length: %d\r\n\r\n" % len(big) + big,
                     head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(big) + big + b"\r\n0\r\n\r\n"):
-        client = send(request)
-        answer = b""
-        while piece := client.recv(65536):
-            answer += piece
-        assert answer.startswith(b"HTTP/1.1 413 "), answer[:200]
-        assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["message"]
+        expect_raw_error(send(request), 413)
     # Everybody else is served all the while.
     for prompt in list(expected)[:8]:
         assert server.complete(prompt, TOKENS).json()["choices"][0]["text"] == expected[prompt]["text"]
@@ -287,12 +326,15 @@ def main():
         model = make_model(PROGRAM, directory)
         expected = generated(PROGRAM, model, prompts(), TOKENS)
         with Server(PROGRAM, model, "--max-batch", "24", "--max-queue", "128", "--max-body", "2MiB") as server:
+            halves = half_requests(server)
             plain_paths(server)
             many_clients(server, expected)
             openai_details(server, expected)
             chat(server)
             wrong_requests(server)
             rude_clients(server, expected)
+            slow_reader(server, expected)
+            late_answers(halves)
             many_clients(server, expected)
         leave_and_queue(model)
         drafts(model, expected)

@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -21,6 +22,15 @@ CONFIG = {
     "initializer_range": 0.4, "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 2,
 }
 MEMORY = ["--memory", "device=128MiB,host=128MiB", "--threads", "1"]
+# Weights through a link so slow that a pass takes a quarter of a second.
+SLOW = ["--offload-param", "host", "--prefetch", "0", "--simulate-link", "host-device=4MB/s", "--speculate", "off"]
+
+
+def until(condition, what):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
 
 
 def make_model(program, directory):
@@ -66,11 +76,13 @@ class Answer:
 
 
 class Server:
-    """Runs while in a `with`; must end with 0 when it is told to."""
+    """Runs while in a `with`; must end with 0 when it is told to, and has said one line. `launch`: mpirun and the like,
+    which pass the signal `end` on."""
 
-    def __init__(self, program, model, *options):
+    def __init__(self, program, model, *options, launch=(), end=signal.SIGTERM):
+        self.end = end
         self.process = subprocess.Popen(
-            [program, "serve", "--model", model, "--port", "0", "--device", "cpu", *MEMORY, *options],
+            [*launch, program, "serve", "--model", model, "--port", "0", "--device", "cpu", *MEMORY, *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", line)
@@ -86,11 +98,12 @@ class Server:
 
     def __exit__(self, kind, value, trace):
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL if kind else signal.SIGTERM)
+            self.process.send_signal(signal.SIGKILL if kind else self.end)
         code = self.process.wait(timeout=30)
         self.reader.join()
+        more = self.process.stdout.read()
         self.process.stdout.close()
-        assert kind or code == 0, (code, self.said)
+        assert kind or (code == 0 and more == ""), (code, more, self.said)
 
     def connection(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)

@@ -39,6 +39,8 @@ class HttpClient {
     }
     return true;
   }
+  // Nothing more is sent.
+  void end() { ::shutdown(socket_, SHUT_WR); }
   // All until the server closes the connection.
   std::string receive() {
     std::string text;

@@ -106,16 +106,16 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   };
   std::optional<TraceFile> traced;
   if (!options.trace.empty()) where.timeline = &traced.emplace(options.trace, communicator).timeline();
-  BatchLimits limits = limits_of_one(prompt.size(), options.generate.max_new_tokens, options.prefill_chunk);
+  BatchLimits limits = limits_of_one(prompt.size(), options.generate.max_new_tokens, options.chunk_of_pages());
   limits.kv = where.kv;
   limits.draft_tokens = options.generate.draft_tokens;
   const bool pages = where.kv != Place::device;  // which a cache in one piece cannot do
   Inference inference(where, communicator, [&](ModelEngine& engine, LanguageModel& model) {
     (void)logits_of_prompt(engine, model);
     if (pages)
-      rehearse(engine, model, kv_dtype(where), limits);
+      rehearse(engine, model, kv_dtype(where, engine), limits);
     else
-      (void)generate(engine, model, kv_dtype(where), prompt, options.generate, [](std::int32_t) {});
+      (void)generate(engine, model, kv_dtype(where, engine), prompt, options.generate, [](std::int32_t) {});
   });
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));
@@ -209,8 +209,8 @@ void add_generate(CLI::App& program) {
       ->check(CLI::Range(std::int64_t{1}, kMostSequences));
   command
       ->add_option("--prefill-chunk", options->prefill_chunk,
-                   "Tokens of prompts in a pass, with --batch-file or --offload-kv; a longer prompt takes several")
-      ->capture_default_str()
+                   "Tokens of prompts in a pass; a longer prompt takes several [512 with --batch-file or --offload-kv, "
+                   "else 8192]")
       ->check(CLI::Range(std::int64_t{1}, kLargestChunk));
   command->add_option("--trace", options->trace, "Write what each thread did in the last passes, for Perfetto");
   command->add_option("--max-new-tokens", options->generate.max_new_tokens)->capture_default_str();
@@ -231,6 +231,7 @@ void add_generate(CLI::App& program) {
     check_options(*options);
     const InferenceOptions asked = where->options();
     options->generate.draft_tokens = where->draft_tokens();
+    if (options->prefill_chunk) options->generate.prefill_tokens = *options->prefill_chunk;
     run_as_ranks(detect_launch(), where->ranks(),
                  [&](Communicator& communicator) { run(asked, *options, communicator); });
   });

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "zeepo/data/tokenizer.h"
+#include "zeepo/infer/batch_step.h"
 #include "zeepo/infer/generator.h"
 #include "zeepo/infer/inference.h"
 
@@ -19,7 +20,10 @@ struct GenerateRequest {
   std::string ids;
   std::filesystem::path batch_file, logits, trace;
   GenerateOptions generate;
-  std::int64_t max_batch = 32, prefill_chunk = 512;
+  std::int64_t max_batch = 32;
+  std::optional<std::int64_t> prefill_chunk;
+  // Of texts in pages; one prompt in one piece takes its GenerateOptions' own.
+  std::int64_t chunk_of_pages() const { return prefill_chunk.value_or(BatchLimits{}.prefill_tokens); }
   bool ignore_eos = false, json = false;
 };
 

@@ -77,7 +77,7 @@ class Results {
 std::vector<BatchLimits> limits_for(const std::vector<BatchPrompt>& prompts, const GenerateRequest& request, Place kv) {
   BatchLimits limits;
   limits.sequences = std::min(request.max_batch, static_cast<std::int64_t>(prompts.size()));
-  limits.prefill_tokens = request.prefill_chunk;
+  limits.prefill_tokens = request.chunk_of_pages();
   limits.kv = kv;
   limits.draft_tokens = request.generate.draft_tokens;
   std::vector<std::int64_t> positions;
@@ -143,7 +143,7 @@ void run_batch(const InferenceOptions& asked, const GenerateRequest& request, Co
   if (!request.trace.empty()) where.timeline = &traced.emplace(request.trace, communicator).timeline();
 
   const std::vector<BatchLimits> all_limits = limits_for(prompts, request, where.kv);
-  Inference inference(where, communicator, rehearsals(kv_dtype(where), all_limits));
+  Inference inference(where, communicator, rehearsals(where, all_limits));
   const BatchLimits& limits = all_limits[inference.planned()];
   if (speaks && (where.choose.params || where.choose.prefetch))
     say("placement chosen: {}\n", placement_flags(inference.plan().options));

@@ -95,7 +95,7 @@ void listen(Inference& inference, BatchPass& pass, const BatchLimits& limits, co
   std::fflush(stdout);
   const bool alone = inference.session().communicator().size() == 1;
   queue.serve(
-      batch, [] { return StopRequest::signal() != 0; },
+      batch, [&] { return pass.told_to_end(); },
       [&] {
         if (!alone) batch.idle();
       });
@@ -110,7 +110,7 @@ void run(const InferenceOptions& where, const Options& options, Communicator& co
   (void)tokenizer_of(where.model);  // what is wrong with it is said before the weights are read
   auto chat = ChatTemplate::load(where.model);
   const std::vector<BatchLimits> all_limits = limits_for(options, config, where.kv);
-  Inference inference(where, communicator, rehearsals(kv_dtype(where), all_limits));
+  Inference inference(where, communicator, rehearsals(where, all_limits));
   const BatchLimits& limits = all_limits[inference.planned()];
   const bool speaks = communicator.rank() == 0;
   if (speaks) say("{}; KV cache for {} tokens\n", placement_flags(inference.plan().options), limits.positions());

@@ -42,11 +42,12 @@ class HttpServer {
     int port = 0;                           // 0: a free one
     int threads = 2;                        // requests at a time
     std::size_t waiting = 16;               // connections; more are closed
-    std::size_t request_bytes = 16 * 1024;  // headers and body; a request with more is not answered
+    std::size_t request_bytes = 16 * 1024;  // headers and body; no more is read
     double seconds = 10;                    // from the connection to the end of the answer ...
     double write_seconds = 0;               // ... or, where this is not 0, of the request; and this for each write
     std::size_t body_bytes = 0;             // of a POST; one with more is answered with 413
-    // The answer to what has none: a path that is not there, a request that cannot be read, a handler that threw.
+    // The answer to what has none: a path that is not there, a request that cannot be read or does not end (408 when
+    // its time is over), a handler that threw. None: half a request may just be closed.
     std::function<HttpResponse(int status)> fault = nullptr;
   };
   using Handler = std::function<HttpResponse(const HttpRequest&)>;

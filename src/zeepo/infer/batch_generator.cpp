@@ -111,7 +111,7 @@ void BatchGenerator::draft(BatchStep& step) {
 
 // Logits that are no numbers choose no token: the pass of the weights themselves says what is wrong.
 bool BatchGenerator::add_draft(const Running& running, std::span<const float> logits, BatchPart& part) {
-  if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) return false;
+  if (!choose_any(logits)) return false;
   const GenerateOptions& options = running.request.options;
   part.ids.push_back(choose_token(logits, options.sampling, running.tokens + static_cast<std::uint64_t>(part.drafted)));
   ++part.drafted;

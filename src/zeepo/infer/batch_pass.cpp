@@ -4,8 +4,10 @@
 #include <array>
 #include <chrono>
 #include <numeric>
+#include <set>
 #include <string>
 
+#include "zeepo/base/stop_request.h"
 #include "zeepo/base/timeline.h"
 #include "zeepo/tensor/device.h"
 #include "zeepo/zero/rank_talk.h"
@@ -14,6 +16,9 @@ namespace zeepo {
 namespace {
 
 constexpr std::size_t kFrame = 2048;  // numbers that the ranks are told at a time: always as many, for the plan
+
+// All ranks but the first only follow, and have no other way to say that they are to end.
+constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
 // The largest pass of so many sequences: one of them as long as can be, with its last `rows` tokens and scattered
 // pages.
@@ -49,9 +54,21 @@ PassReport BatchPass::follow() {
   }
 }
 
-BatchStep BatchPass::agree(const BatchStep& step) {
+bool BatchPass::told_to_end() const { return others_end_ || StopRequest::signal() != 0; }
+
+void BatchPass::hear_of_signals() {
+  float signals = StopRequest::signal() != 0 ? 1 : 0;
+  sum_over_ranks(engine_.collectives(), {&signals, 1});
+  if (!Device::current().compute.dry()) others_end_ = signals > 0;
+}
+
+BatchStep BatchPass::agree(BatchStep step) {
   if (engine_.collectives().alone()) return step;
-  const bool leads = engine_.collectives().rank() == 0;
+  const bool leads = engine_.collectives().rank() == 0, dry = Device::current().compute.dry();
+  if (const auto now = std::chrono::steady_clock::now(); leads && (dry || now - asked_ >= kBetweenQuestions)) {
+    asked_ = now;
+    step.asks = true;
+  }
   std::vector<std::int32_t> numbers = leads ? numbers_of(step) : std::vector<std::int32_t>();
   std::array<std::int32_t, kFrame> frame{static_cast<std::int32_t>(numbers.size())};
   std::size_t told = 0, first = 1;
@@ -65,8 +82,9 @@ BatchStep BatchPass::agree(const BatchStep& step) {
     told += here;
     first = 0;
   } while (told < numbers.size());
-  if (leads || Device::current().compute.dry()) return step;
-  return step_of(numbers);
+  if (!leads && !dry) step = step_of(numbers);
+  if (step.asks || dry) hear_of_signals();
+  return step;
 }
 
 std::vector<float> BatchPass::logits_of(const BatchStep& step) {
@@ -119,9 +137,22 @@ std::vector<BatchLimits> limits_to_try(BatchLimits limits, std::int64_t most, st
 
 namespace {
 
-// Drafts of one sequence and of many, and the passes that check them beside prompts.
+std::int64_t drafted_for_each(const BatchLimits& limits, std::int64_t sequences) {
+  return std::min(limits.draft_tokens, limits.drafted_at_once / sequences);
+}
+
+// How many sequences draft the most tokens together: not always as many as may, since they share whole tokens.
+std::int64_t sequences_that_draft_most(const BatchLimits& limits) {
+  std::int64_t best = 1;
+  for (std::int64_t n = 2; n <= std::min(limits.sequences, limits.drafted_at_once); ++n)
+    if (n * drafted_for_each(limits, n) > best * drafted_for_each(limits, best)) best = n;
+  return best;
+}
+
+// Drafts of one sequence, of many and of those that draft the most, and the passes that check them beside prompts.
 void rehearse_drafts(BatchPass& pass, const ModelConfig& config, const BatchLimits& limits) {
-  for (const std::int64_t sequences : {std::int64_t{1}, std::min(limits.sequences, limits.drafted_at_once)}) {
+  const std::int64_t many = std::min(limits.sequences, limits.drafted_at_once);
+  for (const std::int64_t sequences : std::set{std::int64_t{1}, sequences_that_draft_most(limits), many}) {
     BatchStep drafts = largest_step(config, limits, sequences, 1);
     for (const bool more : {false, true}) {
       drafts.another = more;
@@ -130,7 +161,7 @@ void rehearse_drafts(BatchPass& pass, const ModelConfig& config, const BatchLimi
     BatchStep checks = largest_step(config, limits, limits.sequences, limits.prefill_tokens);
     for (std::int64_t i = 0; i < sequences; ++i) {
       BatchPart& part = checks.parts[checks.parts.size() - 1 - static_cast<std::size_t>(i)];
-      part.drafted = std::min({limits.draft_tokens, limits.drafted_at_once / sequences, part.past});
+      part.drafted = std::min(drafted_for_each(limits, sequences), part.past);
       part.past -= part.drafted;
       part.ids.resize(part.ids.size() + static_cast<std::size_t>(part.drafted));
     }
@@ -158,11 +189,12 @@ void rehearse(ModelEngine& engine, LanguageModel& model, DType dtype, const Batc
   if (drafts) rehearse_drafts(pass, model.config(), limits);
 }
 
-std::vector<InferenceWork> rehearsals(DType dtype, const std::vector<BatchLimits>& limits) {
+std::vector<InferenceWork> rehearsals(const InferenceOptions& options, const std::vector<BatchLimits>& limits) {
   std::vector<InferenceWork> works;
   for (const BatchLimits& tried : limits)
-    works.emplace_back(
-        [dtype, tried](ModelEngine& engine, LanguageModel& model) { rehearse(engine, model, dtype, tried); });
+    works.emplace_back([options, tried](ModelEngine& engine, LanguageModel& model) {
+      rehearse(engine, model, kv_dtype(options, engine), tried);
+    });
   return works;
 }
 

@@ -31,11 +31,16 @@ class BatchPass {
   // On every other rank: returns when it is over, with the report of the last pass.
   PassReport follow();
 
+  // Whether a signal has asked this rank, or of late another, to end (base/stop_request.h). A watcher may ask often.
+  bool told_to_end() const;
+
   std::int64_t vocab() const { return model_.config().vocab; }
 
  private:
   // The step of rank 0, on every rank.
-  BatchStep agree(const BatchStep& step);
+  BatchStep agree(BatchStep step);
+  // On every rank alike: tells the others whether a signal has come.
+  void hear_of_signals();
   // What the report counts from.
   struct Began {
     std::chrono::steady_clock::time_point at;
@@ -50,6 +55,8 @@ class BatchPass {
   LanguageModel& model_;
   KvPages pages_;
   std::int64_t passes_ = 0;
+  std::chrono::steady_clock::time_point asked_;  // the ranks, of signals
+  bool others_end_ = false;
 };
 
 // Limits to plan for, the largest KV cache first: `most` positions, then halves of it down to `least`.
@@ -58,6 +65,6 @@ std::vector<BatchLimits> limits_to_try(BatchLimits limits, std::int64_t most, st
 // All that a batch within these limits may do, on an engine that runs dry: for the plan of memory.
 void rehearse(ModelEngine& engine, LanguageModel& model, DType dtype, const BatchLimits& limits);
 // The same for each of them, as an Inference tries them.
-std::vector<InferenceWork> rehearsals(DType dtype, const std::vector<BatchLimits>& limits);
+std::vector<InferenceWork> rehearsals(const InferenceOptions& options, const std::vector<BatchLimits>& limits);
 
 }  // namespace zeepo

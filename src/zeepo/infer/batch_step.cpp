@@ -7,7 +7,7 @@
 namespace zeepo {
 namespace {
 
-enum Flags : std::int32_t { kAnother = 1, kOver = 2 };
+enum Flags : std::int32_t { kAnother = 1, kOver = 2, kAsks = 4 };
 
 // Takes numbers from the front.
 class Reader {
@@ -35,7 +35,7 @@ std::int64_t BatchStep::tokens() const {
 }
 
 std::vector<std::int32_t> numbers_of(const BatchStep& step) {
-  std::vector<std::int32_t> numbers{(step.another ? kAnother : 0) | (step.over ? kOver : 0),
+  std::vector<std::int32_t> numbers{(step.another ? kAnother : 0) | (step.over ? kOver : 0) | (step.asks ? kAsks : 0),
                                     static_cast<std::int32_t>(step.parts.size())};
   for (const BatchPart& part : step.parts) {
     numbers.push_back(static_cast<std::int32_t>(part.past));
@@ -54,6 +54,7 @@ BatchStep step_of(std::span<const std::int32_t> numbers) {
   const std::int32_t flags = reader.one();
   step.another = (flags & kAnother) != 0;
   step.over = (flags & kOver) != 0;
+  step.asks = (flags & kAsks) != 0;
   for (std::int32_t parts = reader.one(); parts > 0; --parts) {
     BatchPart& part = step.parts.emplace_back();
     part.past = reader.one();

@@ -41,6 +41,7 @@ struct BatchStep {
   std::vector<BatchPart> parts;  // none: nothing to run now
   bool another = false;          // a pass is expected to follow
   bool over = false;             // the batch has ended: no step follows
+  bool asks = false;             // before it runs, the ranks tell each other of signals
 
   std::int64_t tokens() const;
 };

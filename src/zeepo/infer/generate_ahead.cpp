@@ -73,11 +73,15 @@ class TextAhead {
         model_(model),
         options_(options),
         cache_(model.config(), 1, static_cast<std::int64_t>(prompt.size()) + options.max_new_tokens, dtype),
-        ids_(Tensor::from<std::int32_t>(prompt, {1, static_cast<std::int64_t>(prompt.size())})),
+        prompt_(prompt),
         timeline_(Device::current().timeline) {}
 
-  // Gives the GPU the pass of the next token.
+  // Gives the GPU the pass of the next token, after those of a long prompt.
   void start() {
+    if (started_ == 0) {
+      const auto last = read_all_but_last(engine_, model_, cache_, prompt_, options_.prefill_tokens);
+      ids_ = Tensor::from<std::int32_t>(last, {1, static_cast<std::int64_t>(last.size())});
+    }
     ++started_;
     if (timeline_) timeline_->begin_step(started_);
     const std::string number = std::to_string(started_);
@@ -120,6 +124,7 @@ class TextAhead {
   LanguageModel& model_;
   const GenerateOptions& options_;
   KvCache cache_;
+  std::span<const std::int32_t> prompt_;
   Tensor ids_;  // of the next pass
   Timeline* timeline_;
   std::int64_t started_ = 0;

@@ -32,6 +32,22 @@ void check_prompt(const ModelConfig& config, std::span<const std::int32_t> promp
                 prompt.size(), new_tokens, config.max_positions);
 }
 
+// Of a dry run the first pass and the longest: those between need no more than that one.
+std::span<const std::int32_t> read_all_but_last(ModelEngine& engine, LanguageModel& model, KvCache& cache,
+                                                std::span<const std::int32_t> prompt, std::int64_t tokens_a_pass) {
+  const auto pass = static_cast<std::size_t>(tokens_a_pass), passes = (prompt.size() - 1) / pass;
+  for (std::size_t i = 0; i < passes; ++i) {
+    if (Device::current().compute.dry() && i == 1) i = passes - 1;
+    for (LayerCache& layer : cache.layers) layer.length = static_cast<std::int64_t>(i * pass);
+    const auto read = [&] {
+      (void)model.logits(row(prompt.subspan(i * pass, pass)), &cache, LanguageModel::Positions::last);
+      Device::current().compute.synchronize();
+    };
+    engine.infer(read, Engine::Then::another);
+  }
+  return prompt.subspan(passes * pass);
+}
+
 const PassReport& Generation::median_pass() const {
   if (decode.empty()) return prefill;
   std::vector<const PassReport*> passes;
@@ -111,7 +127,8 @@ class Text {
     return choose_token(logits.subspan(at * vocab, vocab), options_.sampling, number);
   }
 
-  // What is left of the cache's positions is room for the tokens that come after the draft.
+  // What is left of the cache's positions is room for the tokens that come after the draft. Logits that choose no token
+  // end the draft: the pass of the weights themselves says what is wrong.
   std::vector<std::int32_t> drafted() {
     std::vector<std::int32_t> draft;
     const std::int64_t most = engine_.drafts() ? std::min(draft_tokens_, left() - 1) : 0;
@@ -125,6 +142,7 @@ class Text {
             logits = model_.logits(row({&last, 1}), &cache_, LanguageModel::Positions::last).to_floats();
           },
           more ? Engine::Then::another : Engine::Then::nothing);
+      if (!dry() && !choose_any(logits)) break;
       last = choose(logits, 0, result_.ids.size() + draft.size());
       draft.push_back(last);
     }
@@ -132,18 +150,21 @@ class Text {
     return draft;
   }
 
-  // A pass over what the model has not seen: the logits of its last `rows` tokens.
+  // A pass over what the model has not seen: the logits of its last `rows` tokens. A long prompt takes several: the
+  // last one's report has the seconds of all.
   std::vector<float> checked(std::int64_t rows, Engine::Then then) {
     Timeline* const timeline = Device::current().timeline;
     const std::string number = std::to_string(result_.ids.size() + 1);
     if (timeline) timeline->begin_step(static_cast<std::int64_t>(result_.ids.size()) + 1);
     const Span span(timeline, TimelineRow::steps, "pass", {number});
     const auto start = std::chrono::steady_clock::now();
+    std::span<const std::int32_t> ids = unseen_;
+    if (result_.ids.empty()) ids = read_all_but_last(engine_, model_, cache_, ids, options_.prefill_tokens);
     const Stalls stalled = engine_.stalls();
     const MovedBytes before = engine_.moved().in_time;
     const auto positions = rows == 1 ? LanguageModel::Positions::last : LanguageModel::Positions::all;
     std::vector<float> logits;
-    engine_.infer([&] { logits = model_.logits(row(unseen_), &cache_, positions).to_floats(); }, then);
+    engine_.infer([&] { logits = model_.logits(row(ids), &cache_, positions).to_floats(); }, then);
     const PassReport report{seconds_since(start), engine_.stalls() - stalled, engine_.moved().in_time - before};
     if (result_.ids.empty())
       result_.prefill = report;

@@ -17,6 +17,9 @@ struct GenerateOptions {
   std::vector<std::int32_t> stop;  // tokens that end the text; the one met is the last of the result
   // Tokens that are drafted at a time, where the engine keeps a draft of the weights; one pass then checks all of them.
   std::int64_t draft_tokens = 0;
+  // Of the prompt in a pass; a longer one takes several. Few enough that working memory has an end, and so many that a
+  // pass costs no more for each of them.
+  std::int64_t prefill_tokens = 8192;
 };
 
 // Of one pass through the model. The bytes are those of every weight that the pass used, whenever they were moved.
@@ -42,6 +45,10 @@ struct Generation {
 // empty prompt, ids outside the vocabulary, and more positions than the model has.
 Generation generate(ModelEngine& engine, LanguageModel& model, DType dtype, std::span<const std::int32_t> prompt,
                     const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token);
+
+// Reads the prompt into the cache, so many tokens a pass, but for those of the last pass: they are what is left.
+std::span<const std::int32_t> read_all_but_last(ModelEngine& engine, LanguageModel& model, KvCache& cache,
+                                                std::span<const std::int32_t> prompt, std::int64_t tokens_a_pass);
 
 // Logits of every position of the prompt.   (tokens, vocab), row by row
 std::vector<float> prompt_logits(ModelEngine& engine, LanguageModel& model, std::span<const std::int32_t> prompt);

@@ -54,8 +54,12 @@ struct InferenceOptions {
   Timeline* timeline = nullptr;                                 // where what is done is written down, if anywhere
 };
 
-// Of the KV cache: see cached_width().
+// Of the KV cache: see cached_width(). Of work that is planned for, that of the engine which does it: the way out of an
+// error may be another dtype than was asked for.
 inline DType kv_dtype(const InferenceOptions& options) { return options.kv_int8 ? DType::u8 : options.dtype; }
+inline DType kv_dtype(const InferenceOptions& options, const ModelEngine& engine) {
+  return options.kv_int8 ? DType::u8 : engine.plan().options.dtype;
+}
 
 // Throws UsageError for options that are out of range or contradict each other.
 void check(const InferenceOptions& options);

@@ -13,11 +13,15 @@ std::int32_t most_likely(std::span<const float> logits) {
   return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+// NaN would make the order of the others meaningless.
+bool choose_any(std::span<const float> logits) {
+  return std::isfinite(logits[static_cast<std::size_t>(most_likely(logits))]) &&
+         std::ranges::none_of(logits, [](float x) { return std::isnan(x); });
+}
+
 std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, std::uint64_t position) {
   const auto best = static_cast<std::size_t>(most_likely(logits));
-  // -inf is a token that cannot be; NaN is broken, and would make the order of the others meaningless.
-  if (!std::isfinite(logits[best]) || std::ranges::any_of(logits, [](float x) { return std::isnan(x); }))
-    throw Error("generate: the logits are not finite; are the weights sound?");
+  if (!choose_any(logits)) throw Error("generate: the logits are not finite; are the weights sound?");
   if (sampling.temperature == 0) return static_cast<std::int32_t>(best);
 
   std::vector<std::int32_t> order(logits.size());

@@ -17,7 +17,9 @@ struct Sampling {
 
 // The largest logit; the lowest id among equals.
 std::int32_t most_likely(std::span<const float> logits);
-// Throws Error when no logit is a finite number, or one is NaN.
+// Whether they choose a token: the largest is a finite number, and none is NaN. -inf is a token that cannot be.
+bool choose_any(std::span<const float> logits);
+// Throws Error where they do not.
 std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, std::uint64_t position);
 
 }  // namespace zeepo

@@ -45,8 +45,12 @@ void TransferLane::read(SwapFile& file, std::size_t offset, std::byte* device, s
   }
 }
 
+// The files are looked at again after the reads: what was written meanwhile may be in the bytes.
 void TransferLane::read(IoEngine& engine, std::span<const FilePart> parts, std::byte* device, const About& about) {
-  for (const FilePart& part : parts) part.file->check_unchanged();
+  const auto check_files = [&] {
+    for (const FilePart& part : parts) part.file->check_unchanged();
+  };
+  check_files();
   const std::vector<FileLoad> loads = loads_of(parts, staging_[0].bytes());
   Moving next;
   const auto start = [&](std::size_t i) {
@@ -64,6 +68,7 @@ void TransferLane::read(IoEngine& engine, std::span<const FilePart> parts, std::
       copies.push_back({buffer(i).data() + one.from, device + one.to, one.bytes});
     copy(copies, about);
   }
+  check_files();
 }
 
 void TransferLane::write(const std::byte* device, SwapFile& file, std::size_t offset, std::size_t bytes,

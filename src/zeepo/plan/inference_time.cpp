@@ -105,16 +105,15 @@ BatchLimits limits_of(const TextsAsked& texts, Place kv) {
 }
 
 InferenceWork work_of(const InferenceOptions& options, const TextsAsked& texts) {
-  const DType kv = kv_dtype(options);
   if (!in_one_piece(options, texts))
-    return [kv, limits = limits_of(texts, options.kv)](ModelEngine& engine, LanguageModel& model) {
-      rehearse(engine, model, kv, limits);
+    return [options, limits = limits_of(texts, options.kv)](ModelEngine& engine, LanguageModel& model) {
+      rehearse(engine, model, kv_dtype(options, engine), limits);
     };
-  return [kv, texts](ModelEngine& engine, LanguageModel& model) {
+  return [options, texts](ModelEngine& engine, LanguageModel& model) {
     const std::vector<std::int32_t> prompt(static_cast<std::size_t>(texts.prompt_tokens), 0);
     GenerateOptions asked;
     asked.max_new_tokens = texts.new_tokens;
-    (void)generate(engine, model, kv, prompt, asked, [](std::int32_t) {});
+    (void)generate(engine, model, kv_dtype(options, engine), prompt, asked, [](std::int32_t) {});
   };
 }
 

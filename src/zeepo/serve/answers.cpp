@@ -36,6 +36,7 @@ HttpResponse error_answer(int status, const std::string& message) {
 HttpResponse fault_answer(int status) {
   switch (status) {
     case 404: return error_answer(status, "there is no such path, or not for this method");
+    case 408: return error_answer(status, "the request has not come to its end in time");
     case 413: return error_answer(status, "the body is larger than this server takes");
     case 500: return error_answer(status, "the server failed");
     default: return error_answer(status, "the request cannot be read as HTTP");

@@ -61,10 +61,14 @@ ssize_t BoundedStream::read(char* to, std::size_t size) {
     }
     ssize_t n = -1;
     do {
-      if (!wait_for(POLLIN)) return -1;
+      if (!wait_for(POLLIN)) {
+        late_ = true;
+        return -1;
+      }
       n = ::recv(socket_, buffer_.data(), most, MSG_DONTWAIT);
     } while (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK));
     if (n <= 0) return n;
+    received_ = true;
     bytes_left_ -= static_cast<std::size_t>(n);
     begin_ = 0;
     end_of_buffer_ = static_cast<std::size_t>(n);
@@ -80,6 +84,7 @@ ssize_t BoundedStream::write(const char* from, std::size_t size) {
   for (;;) {
     if (!wait_for(POLLOUT, end)) return -1;
     const ssize_t n = ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    written_ = written_ || n > 0;
     if (n >= 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) return n;
   }
 }

@@ -22,6 +22,10 @@ class BoundedStream final : public httplib::Stream {
   // Whether the client has sent more than it may.
   bool overrun() const { return overrun_; }
   void set_overrun() { overrun_ = true; }
+  // Whether the client has sent anything, whether it has taken too long, and whether anything was answered.
+  bool received() const { return received_; }
+  bool late() const { return late_; }
+  bool written() const { return written_; }
   // Notes that the answer begins; true the first time.
   bool begin_answer() { return !std::exchange(answer_begun_, true); }
   bool answer_begun() const { return answer_begun_; }
@@ -48,7 +52,7 @@ class BoundedStream final : public httplib::Stream {
   std::size_t bytes_left_;
   Clock::time_point end_;
   Clock::duration write_time_{};  // 0: until end_
-  bool overrun_ = false, answer_begun_ = false;
+  bool overrun_ = false, received_ = false, late_ = false, written_ = false, answer_begun_ = false;
   std::array<char, 4096> buffer_{};  // received and not yet read
   std::size_t begin_ = 0, end_of_buffer_ = 0;
 };

@@ -22,7 +22,7 @@
 namespace zeepo {
 namespace {
 
-constexpr int kTooLarge = 413, kBacklog = 1024;
+constexpr int kUnreadable = 400, kTooLate = 408, kTooLarge = 413, kBacklog = 1024;
 
 // httplib ignores SIGPIPE in the whole process; BoundedStream does without.
 class SigpipeAsItWas {
@@ -92,6 +92,17 @@ void set_answer(HttpResponse answer, httplib::Response& response) {
                                           if (taken) sink.done();
                                           return taken;
                                         });
+}
+
+// Of a request that could not be read to its end.
+int status_of_half(const BoundedStream& stream) {
+  if (stream.overrun()) return kTooLarge;
+  return stream.late() ? kTooLate : kUnreadable;
+}
+
+const char* reason_of(int status) {
+  if (status == kTooLarge) return "Payload Too Large";
+  return status == kTooLate ? "Request Timeout" : "Bad Request";
 }
 
 std::chrono::steady_clock::duration duration_of(double seconds) {
@@ -164,7 +175,7 @@ class HttpServer::Listener final : public httplib::Server {
   void answer_faults() {
     set_error_handler([this](const httplib::Request&, httplib::Response& response) {
       if (!response.body.empty()) return;
-      if (connection != nullptr && connection->overrun()) response.status = kTooLarge;
+      if (connection != nullptr && response.status == kUnreadable) response.status = status_of_half(*connection);
       if (connection != nullptr && response.status == kTooLarge) connection->set_overrun();
       set_answer(options_.fault(response.status), response);
     });
@@ -172,6 +183,15 @@ class HttpServer::Listener final : public httplib::Server {
       constexpr int kInternal = 500;
       set_answer(options_.fault(kInternal), response);
     });
+  }
+
+  // httplib closes a connection whose request line does not end.
+  void answer_half(BoundedStream& stream) {
+    const HttpResponse answer = options_.fault(status_of_half(stream));
+    const std::string text =
+        fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+                    answer.status, reason_of(answer.status), answer.content_type, answer.body.size(), answer.body);
+    (void)stream.httplib::Stream::write(text);  // who sends half a request may be gone
   }
 
   void end() {
@@ -197,6 +217,7 @@ class HttpServer::Listener final : public httplib::Server {
     bool closed = false;
     const bool answered = process_request(stream, true, closed, plain);
     connection = nullptr;
+    if (!answered && stream.received() && !stream.written() && options_.fault) answer_half(stream);
     if (stream.overrun()) stream.linger();
     if (stream.answer_begun()) --answering_;
     const std::lock_guard lock(mutex_);

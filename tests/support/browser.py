@@ -103,5 +103,12 @@ class Browser:
             self.page("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code,
                       text="\r" if kind == "char" else "")
 
+    def click(self, selector):
+        """With the mouse, in the middle of the element."""
+        x, y = self.value(f"(box => [box.x + box.width / 2, box.y + box.height / 2])"
+                          f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.page("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
     def screenshot(self, path):
         path.write_bytes(base64.b64decode(self.page("Page.captureScreenshot", format="png")["data"]))
