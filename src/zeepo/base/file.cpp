@@ -39,6 +39,16 @@ int open_for_reading(const std::filesystem::path& path) {
   return descriptor;
 }
 
+struct stat status_of(int descriptor, const std::string& name) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) throw Error("cannot read {}: {}", name, std::strerror(errno));
+  return status;
+}
+
+FileStamp stamp_of(const struct stat& status) {
+  return {status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
 // A file is put in its place by a rename, which would replace a device by a file.
 void check_replaceable(const std::filesystem::path& path) {
   struct stat status {};
@@ -47,6 +57,8 @@ void check_replaceable(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+FileStamp stamp_of(int descriptor, const std::string& name) { return stamp_of(status_of(descriptor, name)); }
 
 bool file_exists(const std::filesystem::path& path) {
   std::error_code cause;
@@ -65,27 +77,26 @@ std::string read_text(const std::filesystem::path& path, std::int64_t limit_byte
 }
 
 InputFile::InputFile(const std::filesystem::path& path) : path_(path), descriptor_(open_for_reading(path)) {
-  struct stat status {};
   try {
-    if (::fstat(descriptor_, &status) != 0) throw Error("cannot read {}: {}", path.string(), std::strerror(errno));
+    const struct stat status = status_of(descriptor_, path.string());
     check_regular(path, status.st_mode);  // it may be another one than was looked at
+    stamp_ = stamp_of(status);
   } catch (const Error&) {
     ::close(descriptor_);
     throw;
   }
-  bytes_ = status.st_size;
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), bytes_(other.bytes_) {}
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), stamp_(other.stamp_) {}
 
 InputFile::~InputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void InputFile::read(std::int64_t offset, std::span<std::byte> out) const {
-  if (offset < 0 || offset + static_cast<std::int64_t>(out.size()) > bytes_)
-    throw Error("{}: {} bytes at offset {} are past its end at {}", path_.string(), out.size(), offset, bytes_);
+  if (offset < 0 || offset + static_cast<std::int64_t>(out.size()) > bytes())
+    throw Error("{}: {} bytes at offset {} are past its end at {}", path_.string(), out.size(), offset, bytes());
   while (!out.empty()) {
     const ssize_t n = ::pread(descriptor_, out.data(), out.size(), offset);
     if (n < 0 && errno == EINTR) continue;

@@ -17,6 +17,15 @@ bool file_exists(const std::filesystem::path& path);
 // Throws Error naming the path when it cannot be read or is larger than `limit_bytes`.
 std::string read_text(const std::filesystem::path& path, std::int64_t limit_bytes = std::int64_t{1} << 30);
 
+// Which file this is, and what changes when somebody writes to it.
+struct FileStamp {
+  std::uint64_t device = 0, inode = 0;
+  std::int64_t bytes = 0, seconds = 0, nanoseconds = 0;  // and its time of change
+  friend bool operator==(const FileStamp&, const FileStamp&) = default;
+};
+// Of an open file; errors name it so.
+FileStamp stamp_of(int descriptor, const std::string& name);
+
 // A file open for reading at any offset, from any thread. Everything that users name as input is opened here. What is
 // no regular file (a FIFO, a socket, a device, a directory) is an Error at once that says what it is.
 class InputFile {
@@ -26,7 +35,8 @@ class InputFile {
   InputFile(InputFile&&) noexcept;
   InputFile& operator=(InputFile&&) = delete;
 
-  std::int64_t bytes() const { return bytes_; }
+  std::int64_t bytes() const { return stamp_.bytes; }
+  const FileStamp& stamp() const { return stamp_; }  // when it was opened
   const std::filesystem::path& path() const { return path_; }
   // Fills `out` from `offset`; throws Error when the file ends first or a read fails.
   void read(std::int64_t offset, std::span<std::byte> out) const;
@@ -34,7 +44,7 @@ class InputFile {
  private:
   std::filesystem::path path_;
   int descriptor_ = -1;
-  std::int64_t bytes_ = 0;
+  FileStamp stamp_;
 };
 
 // A file written beside its place and moved there by commit(), after its bytes reached the disk; without commit()

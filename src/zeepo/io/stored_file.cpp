@@ -21,7 +21,7 @@ StoredFile::StoredFile(const std::filesystem::path& path) {
   whole_.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (whole_.descriptor < 0) throw Error("cannot open {}: {}", whole_.name, std::strerror(errno));
   try {
-    stamp_ = stamp();
+    stamp_ = stamp_of(whole_.descriptor, whole_.name);
     try_direct(path);
   } catch (...) {
     ::close(whole_.descriptor);
@@ -32,12 +32,6 @@ StoredFile::StoredFile(const std::filesystem::path& path) {
 StoredFile::~StoredFile() {
   ::close(whole_.descriptor);
   if (blocks_.descriptor >= 0) ::close(blocks_.descriptor);
-}
-
-StoredFile::Stamp StoredFile::stamp() const {
-  struct stat status {};
-  if (::fstat(whole_.descriptor, &status) != 0) throw Error("cannot read {}: {}", whole_.name, std::strerror(errno));
-  return {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
 // A second descriptor: the first one reads what is no whole block.
@@ -57,7 +51,7 @@ void StoredFile::try_direct(const std::filesystem::path& path) {
 }
 
 void StoredFile::check_unchanged() const {
-  if (stamp() != stamp_)
+  if (stamp_of(whole_.descriptor, whole_.name) != stamp_)
     throw Error("{}: has changed while it is in use; start again, or keep copies with --copy-weights", whole_.name);
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "zeepo/base/file.h"
 #include "zeepo/io/engine.h"
 
 namespace zeepo {
@@ -24,6 +25,7 @@ class StoredFile {
   StoredFile& operator=(const StoredFile&) = delete;
 
   std::int64_t bytes() const { return stamp_.bytes; }
+  const FileStamp& stamp() const { return stamp_; }  // when it was opened
   const std::string& name() const { return whole_.name; }
   const std::string& why_buffered() const { return why_buffered_; }  // empty with O_DIRECT
   // Throws Error when the file has changed since it was opened.
@@ -34,17 +36,12 @@ class StoredFile {
   void add_reads(std::int64_t offset, std::span<std::byte> memory, std::vector<IoTransfer>& to) const;
 
  private:
-  struct Stamp {
-    std::int64_t bytes = 0, seconds = 0, nanoseconds = 0;
-    friend bool operator==(const Stamp&, const Stamp&) = default;
-  };
-  Stamp stamp() const;
   void try_direct(const std::filesystem::path& path);
 
   IoFile whole_;   // buffered
   IoFile blocks_;  // with O_DIRECT; descriptor -1: none
   std::string why_buffered_;
-  Stamp stamp_;
+  FileStamp stamp_;
 };
 
 }  // namespace zeepo

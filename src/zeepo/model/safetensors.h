@@ -51,6 +51,7 @@ class SafetensorsFile {
   const std::vector<Entry>& entries() const { return header_.entries; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   std::int64_t bytes() const { return file_.bytes(); }
+  const FileStamp& stamp() const { return file_.stamp(); }  // when it was opened
   // Of a tensor's first byte, from the start of the file.
   std::int64_t offset_of(const Entry& entry) const { return data_offset_ + entry.begin_byte; }
   const Entry* find(std::string_view name) const { return header_.find(name); }
