@@ -62,11 +62,12 @@ void add_rank_options(std::vector<TrainOption>& table) {
        .effect = Effect::execution,
        .ranks = Ranks::may_differ},
       [](auto& o) -> auto& { return o.timeout_seconds; }));
-  table.push_back(flag({.name = "--no-communication",
-                        .group = kGroup,
-                        .help = "A diagnosis: the ranks send each other nothing in a step, which shows what the links "
-                                "cost; nothing is saved"},
-                       [](auto& o) -> auto& { return o.no_communication; }));
+  table.push_back(flag(
+      {.name = "--no-communication",
+       .group = kGroup,
+       .help = "A diagnosis: the ranks send each other nothing in a step, which shows what the links "
+               "cost; nothing is saved"},
+      [](auto& o) -> auto& { return o.no_communication; }));
   table.push_back(other(
       {.name = "--simulate-link",
        .group = kGroup,
