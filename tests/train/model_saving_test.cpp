@@ -125,7 +125,8 @@ TEST_P(Saving, WithoutAnyPlaceTheErrorNamesThem) {
     EXPECT_TRUE(names(error, "not saved", at("trained").string(), at("elsewhere").string()));
   else
     EXPECT_FALSE(error.empty());
-  EXPECT_EQ(log.events("fault").size(), 4u) << "two tries at each";
+  EXPECT_EQ(log.events("fault").size(), 4u + 1u) << "two tries at each, and the end of the run";
+  EXPECT_EQ(log.events("fault").back()["what"], "end");
   EXPECT_TRUE(partial_files_in(directory_.path()).empty());
 }
 

@@ -152,7 +152,8 @@ TEST_F(NanSteps, SkipGivesUpAfterManyInARow) {
   rule.data = data(rule.steps, bad, 0, false);
   rule.output = files_.path() / "output";
   EXPECT_TRUE(names(error_text([&] { train(rule, 3); }), "20 steps in a row", "step 21"));
-  EXPECT_EQ(events("fault").size(), bad.size());
+  EXPECT_EQ(events("fault").size(), bad.size() + 1) << "each of them, and the end of the run";
+  EXPECT_EQ(events("fault").back()["what"], "end");
   EXPECT_FALSE(fs::exists(rule.output));
   bad.pop_back();
   rule.data = data(rule.steps, bad, 0, false);
