@@ -39,5 +39,18 @@ want() {
   done
 }
 
+# As want, for Slurm, whose daemons the tests start themselves: what systemd starts at the installation is ended.
+want_slurm() {
+  local services=() as_root=() service
+  for service in munge slurmctld slurmd; do
+    installed "$service" || services+=("$service")
+  done
+  ((${#services[@]})) || return 0
+  ((EUID == 0)) || as_root=(sudo)
+  want "${services[@]}"
+  [[ ! -d /run/systemd/system ]] ||
+    ${as_root[@]+"${as_root[@]}"} systemctl --quiet disable --now "${services[@]}" 2>/dev/null || true
+}
+
 # The sanitizer and fuzzer libraries come in a package of the compiler's version.
 need_clang_runtime() { need "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"; }

@@ -2,7 +2,6 @@
 """`zeepo train --elastic` over hosts that die, are cut off and return: the weights are those of an undisturbed run."""
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -10,19 +9,11 @@ from pathlib import Path
 import hosts as harness
 from hosts import Hosts
 from training import (Job, OVER_HOSTS, PROGRAM, arguments, events, expect, ranks_on, run_cases, supervisor_on,
-                      weights_hash)
+                      undisturbed, weights_hash)
 
 ENVIRONMENT = {**OVER_HOSTS, "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 AT_MOST = 240  # seconds, of a run
 MICRO_BATCHES = 6
-
-
-def undisturbed(directory, steps):
-    """The hash of a run of one rank that nobody disturbs."""
-    log = Path(directory, "undisturbed.jsonl")
-    words = arguments("--steps", str(steps), "--grad-accum", str(MICRO_BATCHES), "--log", log)
-    subprocess.run([str(word) for word in words], check=True, capture_output=True, timeout=AT_MOST)
-    return weights_hash(events(log))
 
 
 class Run:
@@ -69,7 +60,7 @@ class Run:
         self.begin(steps, "--resume")
         code = self.job.wait(AT_MOST)
         expect(code == 0, f"exit code {code}", self.job)
-        found, wanted = weights_hash(events(self.log)), undisturbed(self.directory, steps)
+        found, wanted = weights_hash(events(self.log)), weights_hash(undisturbed(self.directory, steps, MICRO_BATCHES))
         expect(found == wanted, f"weights {found}, must be {wanted}", self.job)
         expect(not self.job.wait_until_gone(20), f"processes are left: {self.job.left()}", self.job)
         return f"{steps} steps: " + "; ".join(f"{life['why']} (step {life['step']})" for life in self.lives())

@@ -2,6 +2,7 @@
 import concurrent.futures
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -127,3 +128,11 @@ def events(path):
 def weights_hash(log):
     hashes = [event["weights_hash"] for event in log if event["event"] == "summary"]
     return hashes[-1] if hashes else None
+
+
+def undisturbed(directory, steps, micro_batches, at_most=240):
+    """The log of a run of one rank that nobody disturbs."""
+    log = Path(directory, "undisturbed.jsonl")
+    words = arguments("--steps", str(steps), "--grad-accum", str(micro_batches), "--log", log)
+    subprocess.run([str(word) for word in words], check=True, capture_output=True, timeout=at_most)
+    return events(log)
