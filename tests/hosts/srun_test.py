@@ -15,7 +15,7 @@ from hosts import Hosts
 from slurm import Slurm
 from training import PROGRAM, arguments, events, expect, run_cases, undisturbed, weights_hash
 
-AT_MOST = 60  # seconds until a job that hangs is a failure
+AT_MOST = 240  # seconds until a job that hangs is a failure
 MICRO_BATCHES = 4
 SILENT = "rank [23] on host node2 has been silent for 10 s"
 SRUN = ["srun", "--nodes", "2", "--ntasks", "4", "--mpi=pmix"]
