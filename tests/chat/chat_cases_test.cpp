@@ -3,6 +3,7 @@
 
 #include <ctime>
 
+#include "tests/support/places.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/chat/chat_template.h"
@@ -21,7 +22,7 @@ const Value& at(const Value& value, std::string_view key) {
 
 const Value& cases() {
   static const Value all = jinja::parse_json_value(
-      read_text(std::filesystem::path(ZEEPO_TEST_DATA).parent_path() / "chat/chat_cases.json"), "chat_cases.json");
+      read_text(std::filesystem::path(kTestData).parent_path() / "chat/chat_cases.json"), "chat_cases.json");
   return all;
 }
 

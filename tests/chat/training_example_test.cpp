@@ -1,4 +1,5 @@
 #include "zeepo/chat/training_example.h"
+#include "tests/support/places.h"
 
 #include "tests/support/errors.h"
 #include "zeepo/chat/json_text.h"
@@ -42,7 +43,7 @@ class TrainingExamples : public testing::Test {
   }
 
   Tokenizer tokenizer_ =
-      Tokenizer::load(std::filesystem::path(ZEEPO_TEST_DATA) / "golden/tokenizers/gpt2-bpe/tokenizer.json");
+      Tokenizer::load(std::filesystem::path(kTestData) / "golden/tokenizers/gpt2-bpe/tokenizer.json");
 };
 
 constexpr const char* kTwoTurns = R"({"messages": [{"role": "user", "content": "Hi"},

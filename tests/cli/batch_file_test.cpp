@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_directory.h"
@@ -20,7 +21,7 @@ class BatchFile : public ::testing::Test {
     std::vector<std::string> arguments{
         "generate", "--model", golden("llama-tiny").string(), "--memory", "device=64MiB", "--threads", "1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_program(ZEEPO_PROGRAM, arguments);
+    return run_program(kProgram, arguments);
   }
   std::vector<Json> lines_of(const std::vector<std::string>& more) const {
     const Finished finished = generate(more);

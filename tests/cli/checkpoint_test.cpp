@@ -9,6 +9,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/gated_log.h"
+#include "tests/support/places.h"
 #include "tests/support/test_data.h"
 
 namespace zeepo {
@@ -47,17 +48,17 @@ class CheckpointsOfARun : public testing::Test {
     return arguments;
   }
   Finished run(const Arguments& given, const Limits& limits = {}) const {
-    return run_program(ZEEPO_PROGRAM, train(given), limits);
+    return run_program(kProgram, train(given), limits);
   }
   Finished inspect(const std::string& path, const Arguments& given = {}) const {
     Arguments arguments{"inspect", path};
     arguments.insert(arguments.end(), given.begin(), given.end());
-    return run_program(ZEEPO_PROGRAM, arguments);
+    return run_program(kProgram, arguments);
   }
   Finished exported(int number, const std::string& output, const Arguments& given) const {
     Arguments arguments{"export", step(number), "--output", output};
     arguments.insert(arguments.end(), given.begin(), given.end());
-    return run_program(ZEEPO_PROGRAM, arguments);
+    return run_program(kProgram, arguments);
   }
   std::vector<Json> events(const std::string& kind) const {
     std::vector<Json> found;
@@ -70,9 +71,9 @@ class CheckpointsOfARun : public testing::Test {
   // Of a run that nobody disturbs, and that writes no checkpoint.
   std::string undisturbed_hash(int steps) const {
     const Finished finished =
-        run_program(ZEEPO_PROGRAM, {"train", "--data", golden("gpt2-tiny") / "tokens.bin", "--model",
-                                    golden("gpt2-tiny"), "--seq-len", "16", "--micro-batch", "2", "--device", "cpu",
-                                    "--threads", "1", "--steps", std::to_string(steps), "--log", "-"});
+        run_program(kProgram, {"train", "--data", golden("gpt2-tiny") / "tokens.bin", "--model", golden("gpt2-tiny"),
+                               "--seq-len", "16", "--micro-batch", "2", "--device", "cpu", "--threads", "1", "--steps",
+                               std::to_string(steps), "--log", "-"});
     EXPECT_EQ(finished.code, 0) << finished.err;
     const std::size_t summary = finished.out.rfind("{\"event\":\"summary\"");
     return Json::parse(finished.out.substr(summary)).at("weights_hash");
@@ -183,7 +184,7 @@ TEST_F(CheckpointsOfARun, AModelsDirectoryIsInspectedToo) {
 
 TEST_F(CheckpointsOfARun, ASignalSavesTheStep) {
   for (const int signal : {SIGTERM, SIGINT}) {
-    RunningProgram program(ZEEPO_PROGRAM, train({"--steps", "1000000"}));
+    RunningProgram program(kProgram, train({"--steps", "1000000"}));
     ASSERT_TRUE(becomes_true([&] { return whole_file(at("log")).find("\"event\":\"step\"") != std::string::npos; }));
     program.send(signal);
     const Finished finished = program.wait();
@@ -205,7 +206,7 @@ TEST_F(CheckpointsOfARun, ASignalLeavesNoMoreThanTheGrace) {
   ASSERT_EQ(run({"--steps", "1"}).code, 0);
   fs::remove(at("log"));
   // A step copies a few hundred KiB over this link.
-  RunningProgram program(ZEEPO_PROGRAM,
+  RunningProgram program(kProgram,
                          train({"--steps", "1000", "--resume", "--stop-grace", "1", "--offload-optimizer", "host",
                                 "--offload-param", "host", "--no-tune", "--simulate-link", "host-device=2KiB/s"}));
   ASSERT_TRUE(becomes_true([&] { return whole_file(at("log")).find("\"resume\"") != std::string::npos; }));
@@ -240,8 +241,8 @@ TEST_F(CheckpointsOfARun, AFileThatMayNotGrowLeavesTheOneBefore) {
 TEST_F(CheckpointsOfARun, ADirectoryThatGoesAwayAndComesBack) {
   for (const bool comes_back : {true, false}) {
     GatedLog log(at("log"));
-    RunningProgram program(ZEEPO_PROGRAM, train({"--steps", std::to_string(GatedLog::kSteps), "--checkpoint-every",
-                                                 "20", "--checkpoint-keep", "100"}));
+    RunningProgram program(kProgram, train({"--steps", std::to_string(GatedLog::kSteps), "--checkpoint-every", "20",
+                                            "--checkpoint-keep", "100"}));
     ASSERT_TRUE(becomes_true([&] { return fs::exists(step(20)); })) << program.said();
     fs::rename(at("saved"), at("elsewhere"));
     // The run comes no further than the log lets it.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_directory.h"
@@ -19,7 +20,7 @@ using Json = nlohmann::json;
 using Arguments = std::vector<std::string>;
 
 Finished zeepo_with(const Arguments& arguments, const Limits& limits = {}) {
-  return run_program(ZEEPO_PROGRAM, arguments, limits);
+  return run_program(kProgram, arguments, limits);
 }
 
 std::vector<Json> json_lines(const std::string& text) {

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_directory.h"
@@ -29,7 +30,7 @@ Finished train(const Arguments& given) {
                       "--log",
                       "-"};
   arguments.insert(arguments.end(), given.begin(), given.end());
-  return run_program(ZEEPO_PROGRAM, arguments, {});
+  return run_program(kProgram, arguments, {});
 }
 
 // The events of a run that must succeed.

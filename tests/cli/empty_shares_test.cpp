@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 
@@ -29,7 +30,7 @@ std::string weights_hash(const std::vector<std::string>& options) {
                                      "--log",
                                      "-"};
   arguments.insert(arguments.end(), options.begin(), options.end());
-  const auto finished = run_program(ZEEPO_PROGRAM, arguments);
+  const auto finished = run_program(kProgram, arguments);
   EXPECT_EQ(finished.code, 0) << finished.err;
   std::string hash;
   std::istringstream lines(finished.out);

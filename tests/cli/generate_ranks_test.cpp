@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 
@@ -23,8 +24,8 @@ class LaunchedAs {
 
 Finished generate(int rank, int size) {
   const LaunchedAs launched(rank, size);
-  return run_program(ZEEPO_PROGRAM, {"generate", "--model", golden("gpt2-tiny").string(), "--ids", "1,2",
-                                     "--max-new-tokens", "3", "--memory", "device=64MiB", "--threads", "1"});
+  return run_program(kProgram, {"generate", "--model", golden("gpt2-tiny").string(), "--ids", "1,2", "--max-new-tokens",
+                                "3", "--memory", "device=64MiB", "--threads", "1"});
 }
 
 TEST(GenerateOnRanks, OneRankRuns) {

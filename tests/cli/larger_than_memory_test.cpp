@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
 #include "tests/support/written_model.h"
@@ -37,7 +38,7 @@ class LargerThanMemory : public testing::Test {
                         "--threads",      "2",         "--device", "cpu",     "--dtype",
                         "fp32",           "--log",     "-"};
     arguments.insert(arguments.end(), given.begin(), given.end());
-    const Finished finished = run_program(ZEEPO_PROGRAM, arguments, {});
+    const Finished finished = run_program(kProgram, arguments, {});
     EXPECT_EQ(finished.code, 0) << finished.err;
     said_ = finished.err;
     if (finished.code == 0) plan_ = Json::parse(finished.out.substr(0, finished.out.find('\n')));
@@ -168,7 +169,7 @@ TEST(AskedModel, TakesNoMoreThanItsBudgets) {
                         "--offload-param",
                         "nvme"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const Finished finished = run_program(ZEEPO_PROGRAM, arguments);
+    const Finished finished = run_program(kProgram, arguments);
     EXPECT_EQ(finished.code, 0) << finished.err;
     return finished.code == 0 ? Json::parse(finished.out.substr(finished.out.rfind("{\"event\":\"summary\""))) : Json();
   };

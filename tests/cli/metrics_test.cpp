@@ -6,6 +6,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/gated_log.h"
 #include "tests/support/http_client.h"
+#include "tests/support/places.h"
 #include "tests/support/test_data.h"
 #include "zeepo/http/http_server.h"
 
@@ -26,7 +27,7 @@ class MetricsOfARun : public testing::Test {
     arguments.insert(arguments.end(), given.begin(), given.end());
     return arguments;
   }
-  Finished run(const Arguments& given) const { return run_program(ZEEPO_PROGRAM, train(given)); }
+  Finished run(const Arguments& given) const { return run_program(kProgram, train(given)); }
   std::vector<Json> events(const char* log, const std::string& kind) const {
     std::vector<Json> found;
     std::istringstream lines(whole_file(at(log)));
@@ -100,7 +101,7 @@ TEST_F(MetricsOfARun, PlacesThatCannotBeAreFoundBeforeTheFirstStep) {
 TEST_F(MetricsOfARun, ADashboardIsThereWhileItRuns) {
   if (!has_http_server()) GTEST_SKIP() << "this build has no HTTP server";
   GatedLog log(at("log"));
-  RunningProgram program(ZEEPO_PROGRAM,
+  RunningProgram program(kProgram,
                          train({"--steps", std::to_string(GatedLog::kSteps), "--log", at("log"), "--dashboard", "0"}));
   ASSERT_TRUE(becomes_true([&] { return log.has_steps(); })) << program.said();
   const std::string said = program.said(), words = "dashboard at http://127.0.0.1:";
@@ -121,16 +122,16 @@ TEST_F(MetricsOfARun, ADashboardIsThereWhileItRuns) {
 
 TEST_F(MetricsOfARun, AReportTellsOfIt) {
   ASSERT_EQ(run({"--steps", "3", "--log", at("log")}).code, 0);
-  const Finished told = run_program(ZEEPO_PROGRAM, {"report", at("log"), "--html", at("page.html")});
+  const Finished told = run_program(kProgram, {"report", at("log"), "--html", at("page.html")});
   EXPECT_EQ(told.code, 0) << told.err;
   EXPECT_TRUE(names(told.out, "3, from 1 to 3 of 3", "loss", "tokens/s", "memory", "finished"));
   EXPECT_TRUE(names(whole_file(at("page.html")), "<!DOCTYPE html>", "\"last\":[1,2,3]"));
 
-  EXPECT_EQ(run_program(ZEEPO_PROGRAM, {"report"}).code, 2);
+  EXPECT_EQ(run_program(kProgram, {"report"}).code, 2);
   const std::vector<std::pair<std::string, std::string>> wrong{
       {at("none"), "none"}, {directory_.write("empty", ""), "empty"}, {directory_.write("text", "hello\n"), "--log"}};
   for (const auto& [path, why] : wrong) {
-    const Finished refused = run_program(ZEEPO_PROGRAM, {"report", path, "--html", at("other.html")});
+    const Finished refused = run_program(kProgram, {"report", path, "--html", at("other.html")});
     EXPECT_EQ(refused.code, 1) << path;
     EXPECT_TRUE(names(refused.err, path, why));
     EXPECT_EQ(refused.out, "");

@@ -10,6 +10,7 @@
 
 #include "tests/plan/paper_tables.h"
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_directory.h"
@@ -23,7 +24,7 @@ using Arguments = std::vector<std::string>;
 
 Finished plan(Arguments arguments) {
   arguments.insert(arguments.begin(), "plan");
-  return run_program(ZEEPO_PROGRAM, arguments, {});
+  return run_program(kProgram, arguments, {});
 }
 
 Json planned(Arguments arguments) {
@@ -211,7 +212,7 @@ TEST_F(Plan, RecommendsARunThatFits) {
     ASSERT_TRUE(recommended.at("fits")) << memory << " " << recommended.dump();
     Arguments arguments = words_of(recommended.at("command"));
     arguments.insert(arguments.end(), {"--steps", "2", "--threads", "2", "--log", "-"});
-    const Finished finished = run_program(ZEEPO_PROGRAM, arguments, {});
+    const Finished finished = run_program(kProgram, arguments, {});
     ASSERT_EQ(finished.code, 0) << finished.err;
     std::vector<Json> lines;
     std::istringstream stream(finished.out);
@@ -363,7 +364,7 @@ TEST_F(Plan, PlansInference) {
     if (choice.at("weights_dtype") != "same" || choice.at("weights_in") == "nvme") continue;
     Arguments here = arguments;
     here.insert(here.end(), {"--offload-param", choice.at("weights_in") == "host" ? "host" : "none"});
-    const Finished finished = run_program(ZEEPO_PROGRAM, here, {});
+    const Finished finished = run_program(kProgram, here, {});
     ASSERT_EQ(finished.code, 0) << finished.err;
     std::istringstream lines(finished.out);
     Json last;
@@ -422,7 +423,7 @@ Finished train(const std::string& log, const Arguments& more) {
                       "--log",
                       log};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  return run_program(ZEEPO_PROGRAM, arguments, {});
+  return run_program(kProgram, arguments, {});
 }
 
 TEST_F(Plan, GoesByTheProbeThatWasKept) {
@@ -431,7 +432,7 @@ TEST_F(Plan, GoesByTheProbeThatWasKept) {
   const Json before = planned(asked);
   EXPECT_TRUE(before.at("machine").is_null());
   EXPECT_TRUE(before.at("recommended").at("time").is_null());
-  const Finished probed = run_program(ZEEPO_PROGRAM, {"probe", "--device", "cpu", "--threads", "1"}, {});
+  const Finished probed = run_program(kProgram, {"probe", "--device", "cpu", "--threads", "1"}, {});
   ASSERT_EQ(probed.code, 0) << probed.err;
   const Json after = planned(asked);
   EXPECT_TRUE(after.at("machine").get<std::string>().starts_with("zeepo probe of 2")) << after.at("machine");
@@ -463,10 +464,10 @@ TEST_F(Plan, ExplainsAndComparesRuns) {
   EXPECT_GT(told.at("bytes_per_step").at("link_bytes/host_to_device").get<double>(), 0);
   EXPECT_TRUE(planned({"--explain", resident}).at("bytes_per_step").empty());
 
-  const Finished beside = run_program(ZEEPO_PROGRAM, {"compare", resident, offloaded}, {});
+  const Finished beside = run_program(kProgram, {"compare", resident, offloaded}, {});
   EXPECT_EQ(beside.code, 0) << beside.err;
   EXPECT_TRUE(names(beside.out, "resident", "offloaded", "host memory, peak", "loss, last"));
-  const Finished json = run_program(ZEEPO_PROGRAM, {"compare", "--json", resident, offloaded}, {});
+  const Finished json = run_program(kProgram, {"compare", "--json", resident, offloaded}, {});
   EXPECT_EQ(json.code, 0) << json.err;
   EXPECT_TRUE(names(json.out, "loss_last", "peak_bytes/host"));
   EXPECT_TRUE(Json::accept(json.out)) << json.out;

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 
@@ -26,7 +27,7 @@ constexpr bool kReservesTerabytes = false;
 Finished train_on(int threads, Limits limits) {
   const auto model = golden("gpt2-tiny");
   limits.seconds = 60;
-  return run_program(ZEEPO_PROGRAM,
+  return run_program(kProgram,
                      {"train", "--model", model.string(), "--data", (model / "tokens.bin").string(), "--seq-len", "16",
                       "--micro-batch", "2", "--steps", "1", "--device", "cpu", "--memory", "device=64MiB,host=64MiB",
                       "--threads", std::to_string(threads)},

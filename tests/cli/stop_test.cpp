@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/running_program.h"
 #include "tests/support/scratch_model.h"
 #include "tests/support/test_data.h"
@@ -49,7 +50,7 @@ class Stop : public testing::Test {
 
 TEST_F(Stop, ASignalBetweenStepsEndsTheRunAfterTheStep) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
-    RunningProgram program(ZEEPO_PROGRAM, endless());
+    RunningProgram program(kProgram, endless());
     ASSERT_TRUE(becomes_true([&] { return has_stepped(); }));
     EXPECT_TRUE(partial_files_in(directory_.path()).empty()) << "not even SIGKILL leaves one between steps";
     program.send(signal);
@@ -69,8 +70,8 @@ TEST_F(Stop, ASignalBetweenStepsEndsTheRunAfterTheStep) {
 
 TEST_F(Stop, ASecondSignalDoesNotWaitForTheStep) {
   // A step copies a few hundred KiB over this link.
-  RunningProgram program(ZEEPO_PROGRAM, endless({"--offload-optimizer", "host", "--offload-param", "host", "--no-tune",
-                                                 "--simulate-link", "host-device=20KiB/s"}));
+  RunningProgram program(kProgram, endless({"--offload-optimizer", "host", "--offload-param", "host", "--no-tune",
+                                            "--simulate-link", "host-device=20KiB/s"}));
   ASSERT_TRUE(becomes_true([&] { return whole_file(at("log")).find("\"plan\"") != std::string::npos; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // weights are not loaded over the link
   program.send(SIGTERM);
@@ -84,9 +85,9 @@ TEST_F(Stop, ASecondSignalDoesNotWaitForTheStep) {
 TEST_F(Stop, ASignalWhileTheModelIsSavedLeavesNothing) {
   const ScratchModel model(128, 1, 60'000, 200);  // 31 MB in pieces, each on the disk before the next
   for (const int signal : {SIGTERM, SIGHUP}) {
-    RunningProgram program(ZEEPO_PROGRAM, {"train", "--model", model.path(), "--data", model.path() / "tokens.bin",
-                                           "--from-scratch", "--seq-len", "4", "--steps", "1", "--device", "cpu",
-                                           "--threads", "1", "--output", at("a/b/trained")});
+    RunningProgram program(kProgram, {"train", "--model", model.path(), "--data", model.path() / "tokens.bin",
+                                      "--from-scratch", "--seq-len", "4", "--steps", "1", "--device", "cpu",
+                                      "--threads", "1", "--output", at("a/b/trained")});
     // The place is tried at the start too; a file is in it only at the end.
     ASSERT_TRUE(becomes_true([&] {
       const auto partial = partial_files_in(directory_.path());
@@ -103,8 +104,8 @@ TEST_F(Stop, TokenizeLeavesNothing) {
   std::string text;
   for (int i = 0; i < 2'000'000; ++i) text += "word" + std::to_string(i) + " ";
   const TestDirectory input;
-  RunningProgram program(ZEEPO_PROGRAM, {"tokenize", "--model", golden("tokenizers/gpt2-bpe"), "--input",
-                                         input.write("in.txt", text), "--output", at("tokens.bin")});
+  RunningProgram program(kProgram, {"tokenize", "--model", golden("tokenizers/gpt2-bpe"), "--input",
+                                    input.write("in.txt", text), "--output", at("tokens.bin")});
   ASSERT_TRUE(becomes_true([&] { return !partial_files_in(directory_.path()).empty(); }));
   program.send(SIGINT);
   EXPECT_EQ(program.wait().code, -SIGINT);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/scratch_model.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
@@ -20,7 +21,7 @@ using Arguments = std::vector<std::string>;
 Finished generate(const std::string& model, const Arguments& more) {
   Arguments arguments{"generate", "--model", model, "--device", "cpu", "--ignore-eos", "--json", "--threads", "1"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  return run_program(ZEEPO_PROGRAM, arguments);
+  return run_program(kProgram, arguments);
 }
 
 std::vector<Json> lines_of(const std::string& model, const Arguments& more) {
@@ -239,16 +240,16 @@ TEST(Streaming, CodesKeepTheLogitsOfATrainedModel) {
   const ScratchModel scratch(64, 3, 96, 4000);
   const TestDirectory directory;
   const std::string model = directory.path() / "trained";
-  const Finished trained = run_program(ZEEPO_PROGRAM, {"train",         "--model",
-                                                       scratch.path(),  "--from-scratch",
-                                                       "--data",        scratch.path() / "tokens.bin",
-                                                       "--seq-len",     "48",
-                                                       "--micro-batch", "4",
-                                                       "--steps",       "60",
-                                                       "--device",      "cpu",
-                                                       "--threads",     "1",
-                                                       "--output",      model,
-                                                       "--memory",      "device=64MiB,host=64MiB"});
+  const Finished trained = run_program(kProgram, {"train",         "--model",
+                                                  scratch.path(),  "--from-scratch",
+                                                  "--data",        scratch.path() / "tokens.bin",
+                                                  "--seq-len",     "48",
+                                                  "--micro-batch", "4",
+                                                  "--steps",       "60",
+                                                  "--device",      "cpu",
+                                                  "--threads",     "1",
+                                                  "--output",      model,
+                                                  "--memory",      "device=64MiB,host=64MiB"});
   ASSERT_EQ(trained.code, 0) << trained.err;
   const auto exact = logits_of(model, "same", directory);
   double size = 0;

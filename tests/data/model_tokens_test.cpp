@@ -1,4 +1,5 @@
 #include "zeepo/data/model_tokens.h"
+#include "tests/support/places.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@ class ModelTokens : public testing::Test {
  protected:
   TestDirectory folder_;
   Tokenizer tokenizer_ =
-      Tokenizer::load(std::filesystem::path(ZEEPO_TEST_DATA) / "golden/tokenizers/llama3-bpe/tokenizer.json");
+      Tokenizer::load(std::filesystem::path(kTestData) / "golden/tokenizers/llama3-bpe/tokenizer.json");
 };
 
 TEST_F(ModelTokens, ConfigSaysTheVocabularyElseTheTokenizer) {

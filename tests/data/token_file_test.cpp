@@ -1,4 +1,5 @@
 #include "zeepo/data/token_file.h"
+#include "tests/support/places.h"
 
 #include <gtest/gtest.h>
 
@@ -84,7 +85,7 @@ class TokenData : public testing::Test {
 
   TestDirectory folder_;
   Tokenizer tokenizer_ =
-      Tokenizer::load(std::filesystem::path(ZEEPO_TEST_DATA) / "golden/tokenizers/gpt2-bpe/tokenizer.json");
+      Tokenizer::load(std::filesystem::path(kTestData) / "golden/tokenizers/gpt2-bpe/tokenizer.json");
 };
 
 TEST_F(TokenData, TextIsOneDocumentAsItStands) {

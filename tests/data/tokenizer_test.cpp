@@ -1,4 +1,5 @@
 #include "zeepo/data/tokenizer.h"
+#include "tests/support/places.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 using nlohmann::json;
 
-const std::filesystem::path kData = ZEEPO_TEST_DATA;
+const std::filesystem::path kData = kTestData;
 const std::filesystem::path kGolden = kData / "golden/tokenizers";
 
 json read_json(const std::filesystem::path& path) { return json::parse(read_text(path)); }

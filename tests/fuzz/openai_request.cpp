@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "tests/support/places.h"
 #include "zeepo/base/error.h"
 #include "zeepo/chat/value.h"
 #include "zeepo/serve/openai_request.h"
@@ -9,7 +10,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace zeepo;
   static const ServedModel model = [] {
-    const auto golden = std::filesystem::path(ZEEPO_TEST_DATA) / "golden";
+    const auto golden = std::filesystem::path(kTestData) / "golden";
     ServedModel served{"m",
                        load_config(golden / "llama-tiny"),
                        Tokenizer::load(golden / "tokenizers/llama3-bpe/tokenizer.json"),

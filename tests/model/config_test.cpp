@@ -1,4 +1,5 @@
 #include "zeepo/model/config.h"
+#include "tests/support/places.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ namespace {
 using Sizes = std::vector<std::int64_t>;
 
 ModelConfig known(const std::string& name) {
-  return parse_config(read_text(std::filesystem::path(ZEEPO_TEST_DATA) / "configs" / (name + ".json")), name);
+  return parse_config(read_text(std::filesystem::path(kTestData) / "configs" / (name + ".json")), name);
 }
 
 // vocab, hidden, intermediate, layers, heads, kv_heads, head_dim, max_positions

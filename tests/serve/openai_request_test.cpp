@@ -1,4 +1,5 @@
 #include "zeepo/serve/openai_request.h"
+#include "tests/support/places.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@ namespace zeepo {
 namespace {
 
 ServedModel model() {
-  const auto golden = std::filesystem::path(ZEEPO_TEST_DATA) / "golden";
+  const auto golden = std::filesystem::path(kTestData) / "golden";
   ServedModel served{"m",
                      load_config(golden / "llama-tiny"),
                      Tokenizer::load(golden / "tokenizers/llama3-bpe/tokenizer.json"),

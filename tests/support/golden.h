@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/places.h"
 #include "zeepo/autograd/random_state.h"
 #include "zeepo/base/file.h"
 #include "zeepo/binding/model_engine.h"
@@ -50,7 +51,7 @@ struct Golden {
 inline std::vector<std::string> golden_names() {
   std::vector<std::string> names;
   for (const char* folder : {"golden", "golden-extra"}) {
-    const auto parent = std::filesystem::path(ZEEPO_TEST_DATA) / folder;
+    const auto parent = std::filesystem::path(kTestData) / folder;
     if (!std::filesystem::exists(parent)) continue;
     for (const auto& entry : std::filesystem::directory_iterator(parent))
       if (std::filesystem::exists(entry.path() / "golden.json"))
@@ -60,7 +61,7 @@ inline std::vector<std::string> golden_names() {
   return names;
 }
 
-inline Golden load_golden(const std::string& name) { return Golden(std::filesystem::path(ZEEPO_TEST_DATA) / name); }
+inline Golden load_golden(const std::string& name) { return Golden(std::filesystem::path(kTestData) / name); }
 
 // "golden/gpt2-tiny" as a test's name.
 inline std::string golden_test_name(const ::testing::TestParamInfo<std::string>& info) {

@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/support/places.h"
+
 namespace zeepo {
 
 // The directory of a golden model, "gpt2-tiny".
 inline std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / name;
+  return std::filesystem::path(kTestData) / "golden" / name;
 }
 
 }  // namespace zeepo

@@ -1,5 +1,6 @@
 // Shares of the batch by speed: the samples of a step and its mean stay as they are.
 #include "zeepo/train/balance.h"
+#include "tests/support/places.h"
 
 #include <gtest/gtest.h>
 
@@ -51,7 +52,7 @@ struct Record {
 class BalancedRuns : public testing::Test {
  protected:
   TrainOptions options(const std::string& balance) const {
-    const auto directory = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+    const auto directory = std::filesystem::path(kTestData) / "golden" / "llama-tiny";
     TrainOptions options;
     options.model = directory;
     options.data = directory / "tokens.bin";

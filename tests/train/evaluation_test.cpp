@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/train/drawn_runs.h"
 #include "zeepo/checkpoint/checkpoint.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
@@ -20,7 +21,7 @@ class Evaluated : public DrawnRuns {
  protected:
   static TrainOptions options_for(const std::string& model) {
     TrainOptions options;
-    options.model = fs::path(ZEEPO_TEST_DATA) / "golden" / model;
+    options.model = fs::path(kTestData) / "golden" / model;
     options.data = options.model / "tokens.bin";
     options.eval_data = options.data;
     options.seq_len = 8;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/test_directory.h"
 #include "zeepo/base/file.h"
 #include "zeepo/comm/threads/threads_world.h"
@@ -36,7 +37,7 @@ class FineTuning : public testing::Test {
                          {"attn_pdrop", 0.0}};
     folder_.write("config.json", config.dump());
     folder_.write("tokenizer.json",
-                  read_text(std::filesystem::path(ZEEPO_TEST_DATA) / "golden/tokenizers/gpt2-bpe/tokenizer.json"));
+                  read_text(std::filesystem::path(kTestData) / "golden/tokenizers/gpt2-bpe/tokenizer.json"));
     folder_.write("chat_template.jinja",
                   "{% for m in messages %}{{ '<' + m.role + '>' + m.content + '\n' }}{% endfor %}"
                   "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}");

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/train/drawn_runs.h"
 #include "zeepo/model/safetensors.h"
 #include "zeepo/train/option_table.h"
@@ -19,7 +20,7 @@ class Freeze : public DrawnRuns {
  protected:
   static TrainOptions golden_options(const std::string& name) {
     TrainOptions options;
-    options.model = fs::path(ZEEPO_TEST_DATA) / name;
+    options.model = fs::path(kTestData) / name;
     options.data = options.model / "tokens.bin";
     options.seq_len = 48;
     options.micro_batch = 4;
@@ -54,7 +55,7 @@ class Freeze : public DrawnRuns {
 };
 
 TEST_F(Freeze, TrainsTheRestAsPyTorchDoes) {
-  const Json goldens = Json::parse(read_text(fs::path(ZEEPO_TEST_DATA) / "freeze.json"));
+  const Json goldens = Json::parse(read_text(fs::path(kTestData) / "freeze.json"));
   for (const Json& golden : goldens.at("runs")) {
     TrainOptions options = golden_options(golden.at("model"));
     options.freeze = golden.at("freeze").get<std::vector<std::string>>();

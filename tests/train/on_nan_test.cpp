@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/train/drawn_runs.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
 #include "zeepo/model/safetensors.h"
@@ -25,7 +26,7 @@ class NanSteps : public DrawnRuns {
   NanSteps() { make_model(); }
   // GPT-2 with one large number in a token's and a position's embedding: their sum is infinite, each alone is not.
   void make_model() {
-    const fs::path golden = fs::path(ZEEPO_TEST_DATA) / "golden-extra" / "gpt2-options";
+    const fs::path golden = fs::path(kTestData) / "golden-extra" / "gpt2-options";
     fs::create_directories(model());
     for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(golden / name, model() / name);
     const SafetensorsFile file(golden / "model.safetensors");

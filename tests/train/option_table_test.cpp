@@ -1,4 +1,5 @@
 #include "zeepo/train/option_table.h"
+#include "tests/support/places.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -473,7 +474,7 @@ TEST(OptionTable, EveryKeyOfDeepSpeedSetsItsOption) {
 
 TEST(OptionTable, TheDocsNameEveryKeyOfDeepSpeed) {
   const std::string text =
-      read_text(std::filesystem::path(ZEEPO_TEST_DATA).parent_path().parent_path() / "docs" / "deepspeed.md");
+      read_text(std::filesystem::path(kTestData).parent_path().parent_path() / "docs" / "deepspeed.md");
   for (const TrainOption& option : option_table())
     for (const auto* keys : {&option.deepspeed, &option.deepspeed_also})
       for (const std::string& key : *keys) EXPECT_TRUE(names(text, key.substr(key.rfind('.') + 1))) << key;

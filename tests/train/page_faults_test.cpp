@@ -1,6 +1,7 @@
 // A bit that flips on the way from the disk is read again: the run ends with its bits, and its log names the rank.
 #include "tests/support/errors.h"
 #include "tests/support/io_faults.h"
+#include "tests/support/places.h"
 #include "tests/train/drawn_runs.h"
 
 namespace zeepo {
@@ -10,7 +11,7 @@ class PageFaultRuns : public DrawnRuns {};
 
 TEST_F(PageFaultRuns, AreToldAndChangeNoBit) {
   TrainOptions options;
-  options.model = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+  options.model = std::filesystem::path(kTestData) / "golden" / "llama-tiny";
   options.data = options.model / "tokens.bin";
   options.seq_len = 8;
   options.threads = 1;
@@ -49,7 +50,7 @@ TEST_F(PageFaultRuns, AreToldAndChangeNoBit) {
 
 TEST_F(PageFaultRuns, WhatEndsTheRunIsInItsLog) {
   TrainOptions options;
-  options.model = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+  options.model = std::filesystem::path(kTestData) / "golden" / "llama-tiny";
   options.data = options.model / "tokens.bin";
   options.seq_len = 8;
   options.threads = 1;

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/train/drawn_runs.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
 #include "zeepo/train/checkpointing.h"
@@ -22,8 +23,7 @@ class Resume : public DrawnRuns {
  protected:
   TrainOptions rule() {
     TrainOptions options;
-    options.model =
-        fs::path(ZEEPO_TEST_DATA) / "golden" / one_of<std::string>({"llama-tiny", "gpt2-tiny", "qwen3-tiny"});
+    options.model = fs::path(kTestData) / "golden" / one_of<std::string>({"llama-tiny", "gpt2-tiny", "qwen3-tiny"});
     options.data = options.model / "tokens.bin";
     options.seq_len = 8;
     options.threads = 1;
@@ -109,7 +109,7 @@ TEST_F(Resume, FromFilesOfThreeRanksToOneRankToHostMemoryOfFour) {
 class ResumeOnce : public Resume {
  protected:
   ResumeOnce() {
-    options_.model = fs::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+    options_.model = fs::path(kTestData) / "golden" / "llama-tiny";
     options_.data = options_.model / "tokens.bin";
     options_.seq_len = 8;
     options_.threads = 1;

@@ -11,6 +11,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/golden.h"
+#include "tests/support/places.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/comm/threads/threads_world.h"
@@ -38,7 +39,7 @@ struct Record {
 };
 
 TrainOptions golden_options(const std::string& name, std::int64_t micro_batch) {
-  const auto directory = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / name;
+  const auto directory = std::filesystem::path(kTestData) / "golden" / name;
   TrainOptions options;
   options.model = directory;
   options.data = directory / "tokens.bin";

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/support/errors.h"
+#include "tests/support/places.h"
 #include "tests/support/scratch_model.h"
 #include "tests/support/test_directory.h"
 #include "zeepo/base/error.h"
@@ -22,7 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 TrainOptions golden_options(const std::string& name) {
-  const auto directory = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / name;
+  const auto directory = std::filesystem::path(kTestData) / "golden" / name;
   TrainOptions options;
   options.model = directory;
   options.data = directory / "tokens.bin";

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "tests/support/elsewhere.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/memory/arena_tier.h"
@@ -17,13 +18,12 @@ class FullGpu : public ::testing::Test {
   static Finished train_within(std::size_t left, const std::vector<std::string>& options) {
     const auto stream = make_cuda_stream(0);
     const ArenaTier held("device", cuda_memory(0).free_bytes - left, *stream);
-    const auto model =
-        std::filesystem::path(from_environment("ZEEPO_TEST_DATA", ZEEPO_TEST_DATA)) / "golden" / "llama-tiny";
+    const auto model = std::filesystem::path(from_environment("ZEEPO_TEST_DATA", kTestData)) / "golden" / "llama-tiny";
     std::vector<std::string> arguments{"train",  "--device",           "cuda",      "--model", model,
                                        "--data", model / "tokens.bin", "--seq-len", "48",      "--steps",
                                        "1"};
     arguments.insert(arguments.end(), options.begin(), options.end());
-    return run_program(from_environment("ZEEPO_PROGRAM", ZEEPO_PROGRAM), arguments);
+    return run_program(from_environment("ZEEPO_PROGRAM", kProgram), arguments);
   }
   static constexpr std::size_t kGiB = std::size_t{1} << 30;
 };

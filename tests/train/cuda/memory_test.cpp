@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tests/support/elsewhere.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
 #include "zeepo/comm/self/self_communicator.h"
@@ -44,8 +45,7 @@ class GpuMemory : public ::testing::TestWithParam<Place> {
   static constexpr std::int64_t kSteps = 30;
 
   TrainOptions options(std::int64_t steps, const char* log) const {
-    const auto model =
-        std::filesystem::path(from_environment("ZEEPO_TEST_DATA", ZEEPO_TEST_DATA)) / "golden" / "llama-tiny";
+    const auto model = std::filesystem::path(from_environment("ZEEPO_TEST_DATA", kTestData)) / "golden" / "llama-tiny";
     TrainOptions options;
     options.model = model;
     options.data = model / "tokens.bin";

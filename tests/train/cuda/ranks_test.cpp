@@ -18,6 +18,7 @@
 #include "tests/support/elsewhere.h"
 #include "tests/support/errors.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/places.h"
 #include "tests/support/run_record.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
@@ -30,10 +31,10 @@ namespace zeepo {
 namespace {
 
 std::filesystem::path golden(const char* model) {
-  return std::filesystem::path(from_environment("ZEEPO_TEST_DATA", ZEEPO_TEST_DATA)) / "golden" / model;
+  return std::filesystem::path(from_environment("ZEEPO_TEST_DATA", kTestData)) / "golden" / model;
 }
-std::string program() { return from_environment("ZEEPO_PROGRAM", ZEEPO_PROGRAM); }
-std::string mpirun() { return from_environment("ZEEPO_MPIRUN", ZEEPO_MPIRUN); }
+std::string program() { return from_environment("ZEEPO_PROGRAM", kProgram); }
+std::string mpirun() { return from_environment("ZEEPO_MPIRUN", kMpirun); }
 
 // The process that mpirun has started as this rank; 0: none.
 pid_t find_rank(int rank) {

@@ -5,18 +5,19 @@
 #include <sstream>
 
 #include "tests/support/mpirun.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 
 namespace zeepo {
 namespace {
 
-const auto kModel = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+const auto kModel = std::filesystem::path(kTestData) / "golden" / "llama-tiny";
 
 // Of two small steps with these options; empty when the job failed.
 std::string weights_hash(const std::vector<std::string>& options) {
   std::vector<std::string> arguments{"-n",
                                      "3",
-                                     ZEEPO_PROGRAM,
+                                     kProgram,
                                      "train",
                                      "--model",
                                      kModel,
@@ -39,7 +40,7 @@ std::string weights_hash(const std::vector<std::string>& options) {
                                      "--log",
                                      "-"};
   arguments.insert(arguments.end(), options.begin(), options.end());
-  const auto finished = run_program(ZEEPO_MPIRUN, arguments);
+  const auto finished = run_program(kMpirun, arguments);
   EXPECT_EQ(finished.code, 0) << finished.err;
   std::string hash;
   std::istringstream lines(finished.out);

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/support/mpirun.h"
+#include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 #include "tests/support/test_directory.h"
@@ -19,12 +20,12 @@ using Json = nlohmann::json;
 std::vector<Json> printed(int ranks, const std::vector<std::string>& more,
                           const std::vector<std::string>& prompt = {"--ids", "1,2,3"}) {
   std::vector<std::string> arguments{
-      "-n",       std::to_string(ranks),    ZEEPO_PROGRAM, "generate",     "--model",   golden("llama-tiny").string(),
-      "--json",   "--max-new-tokens",       "6",           "--ignore-eos", "--threads", "1",
+      "-n",       std::to_string(ranks),    kProgram, "generate",     "--model",   golden("llama-tiny").string(),
+      "--json",   "--max-new-tokens",       "6",      "--ignore-eos", "--threads", "1",
       "--memory", "device=64MiB,host=64MiB"};
   arguments.insert(arguments.end(), prompt.begin(), prompt.end());
   arguments.insert(arguments.end(), more.begin(), more.end());
-  const auto finished = run_program(ZEEPO_MPIRUN, arguments);
+  const auto finished = run_program(kMpirun, arguments);
   EXPECT_EQ(finished.code, 0) << finished.err;
   std::vector<Json> lines;
   std::istringstream text(finished.out);

@@ -3,28 +3,30 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/places.h"
 #include "tests/support/running_program.h"
 
 namespace zeepo {
 namespace {
 
-const auto kModel = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+const auto kModel = std::filesystem::path(kTestData) / "golden" / "llama-tiny";
 
 // Each rank has told its process id first. fault_shim.c refuses rank 1 threads, `which` of them.
 std::vector<std::string> job(const std::string& which, const std::filesystem::path& directory) {
-  const std::string train = ZEEPO_PROGRAM " train --model " + kModel.string() + " --data " +
+  const std::string train = std::string(kProgram) + " train --model " + kModel.string() + " --data " +
                             (kModel / "tokens.bin").string() +
                             " --seq-len 16 --steps 2 --device cpu --threads 6 --memory device=64MiB --stage 3";
   return {"-n", "3", "sh", "-c",
           "echo $$ > " + (directory / "rank").string() +
-              "$OMPI_COMM_WORLD_RANK; exec env LD_PRELOAD=" ZEEPO_FAULT_SHIM " ZEEPO_FAULT_RANK=1 ZEEPO_FAULT_REPORT=" +
-              (directory / "report").string() + " 'ZEEPO_FAULTS=pthread_create:" + which + "' " + train};
+              "$OMPI_COMM_WORLD_RANK; exec env LD_PRELOAD=" std::string(kFaultShim) +
+              " ZEEPO_FAULT_RANK=1 ZEEPO_FAULT_REPORT=" + (directory / "report").string() +
+              " 'ZEEPO_FAULTS=pthread_create:" + which + "' " + train};
 }
 
 TEST(MpiRefused, AThreadOfOneRankEndsTheJob) {
   for (const std::string which : {"1+", "4"}) {
     const TestDirectory directory;
-    RunningProgram mpirun(ZEEPO_MPIRUN, job(which + ":11", directory.path()));  // EAGAIN
+    RunningProgram mpirun(kMpirun, job(which + ":11", directory.path()));  // EAGAIN
     const Finished finished = mpirun.wait();
     EXPECT_GT(finished.code, 0) << which;
     EXPECT_TRUE(names(finished.err, "rank 1: cannot start a thread for", "ulimit -u")) << which;

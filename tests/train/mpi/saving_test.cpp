@@ -7,6 +7,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/gated_log.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/places.h"
 
 namespace zeepo {
 namespace {
@@ -14,16 +15,15 @@ namespace {
 namespace fs = std::filesystem;
 using Arguments = std::vector<std::string>;
 
-const auto kModel = fs::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+const auto kModel = fs::path(kTestData) / "golden" / "llama-tiny";
 
 class MpiSaving : public testing::Test {
  protected:
   std::string at(const char* name) const { return directory_.path() / name; }
   Arguments job(const Arguments& given) const {
-    Arguments arguments{
-        "-n",        "3", ZEEPO_PROGRAM, "train", "--model",   kModel, "--data",   kModel / "tokens.bin",
-        "--seq-len", "8", "--device",    "cpu",   "--threads", "1",    "--memory", "device=64MiB",
-        "--stage",   "3"};
+    Arguments arguments{"-n",        "3", kProgram,   "train", "--model",   kModel, "--data",   kModel / "tokens.bin",
+                        "--seq-len", "8", "--device", "cpu",   "--threads", "1",    "--memory", "device=64MiB",
+                        "--stage",   "3"};
     arguments.insert(arguments.end(), given.begin(), given.end());
     return arguments;
   }
@@ -34,7 +34,7 @@ class MpiSaving : public testing::Test {
 TEST_F(MpiSaving, TriesAgainThenTakesTheSecondPlace) {
   GatedLog log(at("log"));
   // The pause is longer than the ranks wait for each other in a call.
-  RunningProgram program(ZEEPO_MPIRUN,
+  RunningProgram program(kMpirun,
                          job({"--steps", steps_, "--log", at("log"), "--output", at("trained"), "--output-fallback",
                               at("elsewhere"), "--output-retry", "3", "--timeout", "2", "--lr", "1e-6"}));
   ASSERT_TRUE(becomes_true([&] { return log.has_steps(); })) << program.said();
@@ -50,8 +50,8 @@ TEST_F(MpiSaving, TriesAgainThenTakesTheSecondPlace) {
 
 TEST_F(MpiSaving, WithoutAnyPlaceTheJobFails) {
   GatedLog log(at("log"));
-  RunningProgram program(ZEEPO_MPIRUN, job({"--steps", steps_, "--log", at("log"), "--output", at("trained"),
-                                            "--output-retry", "0", "--lr", "1e-6"}));
+  RunningProgram program(kMpirun, job({"--steps", steps_, "--log", at("log"), "--output", at("trained"),
+                                       "--output-retry", "0", "--lr", "1e-6"}));
   ASSERT_TRUE(becomes_true([&] { return log.has_steps(); })) << program.said();
   std::ofstream(at("trained")) << "in the way";
   ASSERT_TRUE(becomes_true([&] { return log.has("\"fault\"") && log.read(); })) << program.said();
@@ -62,11 +62,11 @@ TEST_F(MpiSaving, WithoutAnyPlaceTheJobFails) {
 }
 
 TEST_F(MpiSaving, WeightsThatAreNotNumbersAreNotSaved) {
-  const auto finished = run_program(ZEEPO_MPIRUN, job({"--steps", "1", "--lr", "1e38", "--output", at("trained")}));
+  const auto finished = run_program(kMpirun, job({"--steps", "1", "--lr", "1e38", "--output", at("trained")}));
   EXPECT_EQ(finished.code, 1) << finished.err;
   EXPECT_TRUE(names(finished.err, "after step 1", "weight", "--lr"));
   EXPECT_FALSE(fs::exists(at("trained")));
-  EXPECT_EQ(run_program(ZEEPO_MPIRUN, job({"--steps", "1", "--lr", "1e38"})).code, 1);
+  EXPECT_EQ(run_program(kMpirun, job({"--steps", "1", "--lr", "1e38"})).code, 1);
 }
 
 TEST_F(MpiSaving, AFifoAsInputIsAnErrorAtOnce) {
@@ -74,7 +74,7 @@ TEST_F(MpiSaving, AFifoAsInputIsAnErrorAtOnce) {
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   auto arguments = job({"--steps", "1"});
   *(std::ranges::find(arguments, "--data") + 1) = fifo;
-  const auto finished = run_program(ZEEPO_MPIRUN, arguments);
+  const auto finished = run_program(kMpirun, arguments);
   EXPECT_EQ(finished.code, 1) << finished.err;
   EXPECT_TRUE(names(finished.err, fifo, "FIFO"));
 }

@@ -5,6 +5,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/mpirun.h"
+#include "tests/support/places.h"
 #include "tests/support/running_program.h"
 #include "zeepo/base/stop_request.h"
 
@@ -14,14 +15,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const auto kModel = fs::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+const auto kModel = fs::path(kTestData) / "golden" / "llama-tiny";
 
 class MpiStop : public testing::Test {
  protected:
   std::string at(const std::string& name) const { return directory_.path() / name; }
   // Three ranks, each of which has told its process id first.
   std::vector<std::string> endless() const {
-    const std::string train = ZEEPO_PROGRAM " train --model " + kModel.string() + " --data " +
+    const std::string train = std::string(kProgram) + " train --model " + kModel.string() + " --data " +
                               (kModel / "tokens.bin").string() +
                               " --seq-len 16 --steps 1000000 --device cpu --threads 1 --memory device=64MiB --stage 2";
     return {"-n", "3", "sh", "-c",
@@ -47,7 +48,7 @@ class MpiStop : public testing::Test {
 
 TEST_F(MpiStop, ASignalToAnyRankStopsAllAfterTheStep) {
   for (const auto& [rank, signal] : {std::pair{0, SIGTERM}, {2, SIGINT}}) {
-    RunningProgram job(ZEEPO_MPIRUN, endless());
+    RunningProgram job(kMpirun, endless());
     ASSERT_TRUE(becomes_true([&] { return has_stepped(); })) << job.said();
     ::kill(process_of(rank), signal);
     const Finished finished = job.wait();
@@ -67,7 +68,7 @@ TEST_F(MpiStop, ASignalToAnyRankStopsAllAfterTheStep) {
 
 // mpirun sends its ranks SIGTERM, and SIGKILL a second later.
 TEST_F(MpiStop, ASignalToTheLauncherLeavesNothing) {
-  RunningProgram job(ZEEPO_MPIRUN, endless());
+  RunningProgram job(kMpirun, endless());
   ASSERT_TRUE(becomes_true([&] { return has_stepped(); })) << job.said();
   job.send(SIGTERM);
   EXPECT_NE(job.wait().code, 0);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/mpirun.h"
+#include "tests/support/places.h"
 #include "tests/support/run_record.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_directory.h"
@@ -19,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const auto kModel = std::filesystem::path(ZEEPO_TEST_DATA) / "golden" / "llama-tiny";
+const auto kModel = std::filesystem::path(kTestData) / "golden" / "llama-tiny";
 
 struct Job {
   int ranks, stage;
@@ -33,35 +34,35 @@ class MpiTraining : public ::testing::Test {
   std::filesystem::path log() const { return directory_.path() / "log.jsonl"; }
 
   RunRecord as_processes(const Job& job) const {
-    const auto finished = run_program(ZEEPO_MPIRUN, {"-n",
-                                                     std::to_string(job.ranks),
-                                                     ZEEPO_PROGRAM,
-                                                     "train",
-                                                     "--model",
-                                                     kModel,
-                                                     "--data",
-                                                     kModel / "tokens.bin",
-                                                     "--seq-len",
-                                                     "48",
-                                                     "--micro-batch",
-                                                     std::to_string(job.micro_batch()),
-                                                     "--steps",
-                                                     "12",
-                                                     "--no-shuffle",
-                                                     "--threads",
-                                                     "1",
-                                                     "--lr",
-                                                     "2e-3",
-                                                     "--eps",
-                                                     "1e-6",
-                                                     "--dtype",
-                                                     job.dtype,
-                                                     "--stage",
-                                                     std::to_string(job.stage),
-                                                     "--memory",
-                                                     "device=64MiB",
-                                                     "--log",
-                                                     log()});
+    const auto finished = run_program(kMpirun, {"-n",
+                                                std::to_string(job.ranks),
+                                                kProgram,
+                                                "train",
+                                                "--model",
+                                                kModel,
+                                                "--data",
+                                                kModel / "tokens.bin",
+                                                "--seq-len",
+                                                "48",
+                                                "--micro-batch",
+                                                std::to_string(job.micro_batch()),
+                                                "--steps",
+                                                "12",
+                                                "--no-shuffle",
+                                                "--threads",
+                                                "1",
+                                                "--lr",
+                                                "2e-3",
+                                                "--eps",
+                                                "1e-6",
+                                                "--dtype",
+                                                job.dtype,
+                                                "--stage",
+                                                std::to_string(job.stage),
+                                                "--memory",
+                                                "device=64MiB",
+                                                "--log",
+                                                log()});
     EXPECT_EQ(finished.code, 0) << job.text() << "\n" << finished.err;
     return read_record(log());
   }
@@ -121,8 +122,8 @@ TEST_F(MpiTraining, InBf16AtTheStagesBetween) {
 
 // One message, not one a rank.
 TEST(MpiUsage, ErrorsExitWithTwo) {
-  const std::vector<std::string> good{ZEEPO_PROGRAM, "train", "--model",  kModel, "--data",    kModel / "tokens.bin",
-                                      "--steps",     "1",     "--device", "cpu",  "--threads", "1"};
+  const std::vector<std::string> good{kProgram,  "train", "--model",  kModel, "--data",    kModel / "tokens.bin",
+                                      "--steps", "1",     "--device", "cpu",  "--threads", "1"};
   const auto with = [&](std::vector<std::string> given) {
     given.insert(given.begin(), good.begin(), good.end());
     return given;
@@ -133,7 +134,7 @@ TEST(MpiUsage, ErrorsExitWithTwo) {
     return arguments;
   };
   const auto expect = [](const std::vector<std::string>& arguments, const std::string& message) {
-    const auto finished = run_program(ZEEPO_MPIRUN, arguments);
+    const auto finished = run_program(kMpirun, arguments);
     EXPECT_EQ(finished.code, 2) << finished.err;
     const std::size_t first = finished.err.find(message);
     EXPECT_NE(first, std::string::npos) << finished.err;
@@ -142,7 +143,7 @@ TEST(MpiUsage, ErrorsExitWithTwo) {
   expect(job(3, with({"--micro-batch", "0"})), "zeepo: train: --micro-batch 0: must be at least 1");
   expect(job(3, with({"--frobnicate"})), "--frobnicate");
   expect(job(3, with({"--seq-len", "100000"})), "zeepo: train: --seq-len 100000: the model has");  // known to Trainer
-  expect(job(2, {ZEEPO_PROGRAM, "generate", "--model", kModel, "--ids", "1,2", "--offload-param", "disk"}),
+  expect(job(2, {kProgram, "generate", "--model", kModel, "--ids", "1,2", "--offload-param", "disk"}),
          "generate: --offload-param disk");
   // On one rank alone: the others, which have started to train, end too.
   auto differing = job(1, good);

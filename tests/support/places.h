@@ -1,0 +1,12 @@
+// Where the build has put what tests use. Not as macros: sources that name no folder of this build compile to the same objects in
+// any other, so that one compiler cache serves them all.
+#pragma once
+
+namespace zeepo {
+
+extern const char* const kTestData;   // tests/data
+extern const char* const kProgram;    // zeepo
+extern const char* const kMpirun;     // empty without MPI
+extern const char* const kFaultShim;  // the library that refuses calls (tests/soak/fault_shim.c)
+
+}  // namespace zeepo
