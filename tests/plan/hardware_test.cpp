@@ -43,6 +43,9 @@ TEST(Hardware, FilesOfStrangersAreChecked) {
   EXPECT_TRUE(names(error_of([](Json& j) { j["host"]["memory"] = "0GB"; }), "host: memory \"0GB\"", "above 0"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["disk"]["size"] = "0"; }), "disk: size \"0\"", "above 0"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["link"]["to_host_gbps"] = -3; }), "to_host_gbps -3", "above 0"));
+  EXPECT_TRUE(
+      names(error_of([](Json& j) { j["link"]["to_host_gbps"] = 1e300; }), "to_host_gbps 1e+300", "1e+15 at most"));
+  EXPECT_TRUE(names(error_of([](Json& j) { j["gpu"]["kernel_us"] = 5e-324; }), "kernel_us", "above 0"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["nodes"] = 1.5; }), "nodes 1.5", "whole number"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["disc"] = 1; }), "disc: no such key"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["host"] = 7; }), "host: must be an object"));

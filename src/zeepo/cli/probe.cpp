@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "zeepo/base/error.h"
 #include "zeepo/base/say.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/ranks.h"
@@ -15,11 +16,23 @@ namespace {
 
 constexpr std::array kRunOptions{"--device", "--threads", "--nvme-path", "--comm"};
 
-void probe(const OptionTexts& texts, bool json) {
-  const Launch launch = detect_launch();
+// They are train's, and so is what they say: here in this command's name.
+TrainOptions options_of(const OptionTexts& texts) {
   TrainOptions given;
   given.backend = default_backend();
-  for (const auto& [name, text] : texts) assign(given, name, text);
+  try {
+    for (const auto& [name, text] : texts) assign(given, name, text);
+  } catch (const UsageError& error) {
+    constexpr std::string_view kTrain = "train: ";
+    const std::string said = error.what();
+    throw UsageError("{}", said.starts_with(kTrain) ? "probe: " + said.substr(kTrain.size()) : said);
+  }
+  return given;
+}
+
+void probe(const OptionTexts& texts, bool json) {
+  const Launch launch = detect_launch();
+  const TrainOptions given = options_of(texts);
   run_as_ranks(launch, {given.backend, given.comm}, [&](Communicator& communicator) {
     const GpuPlace place = given.backend == Backend::cuda ? find_gpu(communicator) : GpuPlace{};
     const MachineRates rates = measure_machine(

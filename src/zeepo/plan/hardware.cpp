@@ -34,10 +34,11 @@ class Reader {
   // Above 0.
   double number(const char* key, double unit) {
     const nlohmann::json& value = at(key);
-    const double number = value.is_number() ? value.get<double>() * unit : NAN;
-    if (!(number > 0 && std::isfinite(number)))
-      throw UsageError("{}: {} {}: must be a number above 0", where_, key, value.dump());
-    return number;
+    constexpr double kMost = 1e15;  // of any unit
+    const double number = value.is_number() ? value.get<double>() : NAN;
+    if (!(number > 0 && number <= kMost && number * unit > 0))
+      throw UsageError("{}: {} {}: must be a number above 0, and {:g} at most", where_, key, value.dump(), kMost);
+    return number * unit;
   }
   int count(const char* key) {
     constexpr double kMost = 1 << 20;
