@@ -7,6 +7,7 @@
 #include "zeepo/cli/ranks.h"
 #include "zeepo/cli/table_options.h"
 #include "zeepo/elastic/supervisor.h"
+#include "zeepo/plan/timed_placement.h"
 #include "zeepo/train/given_options.h"
 #include "zeepo/train/stopping.h"
 #include "zeepo/train/trainer.h"
@@ -67,7 +68,7 @@ void add_train(CLI::App& program) {
     if (wants_elastic(given_texts(*command))) return supervise_run(*command, *config, launch);
     const TrainOptions options = options_of(*command, *config, launch);
     run_as_ranks(launch, {options.backend, options.comm, options.timeout_seconds, options.rank_bytes_per_second},
-                 [&](Communicator& communicator) { Trainer(options, communicator).run(); });
+                 [&](Communicator& communicator) { Trainer(options, communicator, placement_by_probe).run(); });
   });
 }
 

@@ -19,14 +19,6 @@ void name_some_directory(TrainOptions& options) {
   if (options.nvme_paths.empty()) options.nvme_paths = {"DIR"};
 }
 
-TrainOptions arranged(TrainOptions options, int stage, const UsualPlacement& usual) {
-  options.stage = stage;
-  options.placement = usual.placement;
-  options.activation_checkpointing = options.activation_checkpointing || usual.checkpointing;
-  if (options.placement.in_files()) name_some_directory(options);
-  return options;
-}
-
 std::int64_t bytes_of(const MemoryPlan& memory, Kind kind) {
   std::int64_t bytes = 0;
   for (const Usage& peak : memory.peak) bytes += peak[kind];
@@ -111,38 +103,66 @@ const std::vector<UsualPlacement>& usual_placements() {
   return all;
 }
 
+RunSetup arranged(const RunSetup& setup, const UsualPlacement& usual) {
+  TrainOptions options = setup.options;
+  if (options.choose.params) options.placement.params = usual.placement.params;
+  if (options.choose.optimizer) options.placement.optimizer = usual.placement.optimizer;
+  if (options.choose.activations) options.placement.activations = usual.placement.activations;
+  options.activation_checkpointing = options.activation_checkpointing || usual.checkpointing;
+  if (options.placement.in_files()) name_some_directory(options);
+  return setup.with(std::move(options));
+}
+
 namespace {
 
-ExactPlan exact_plan(const RunSetup& setup, int stage, const UsualPlacement& usual, const RankRoom& room,
+ExactPlan exact_plan(const RunSetup& tried, const UsualPlacement& usual, const std::vector<RankRoom>& rooms,
                      const PlanMachine& machine) {
-  const RunSetup tried = setup.with(arranged(setup.options, stage, usual));
-  ExactPlan plan{.stage = stage,
+  ExactPlan plan{.stage = tried.options.stage,
                  .name = usual.name,
                  .arrangement = tried.arrangement(),
                  .memory = plan_memory(tried),
                  .budgets = {},
                  .missing = {}};
-  plan.budgets = budgets_on(machine, budgets_of(room, plan.memory));
+  plan.budgets = budgets_on(machine, least_budgets(rooms, plan.memory));
   plan.missing = missing_of(plan.memory.bytes, plan.budgets);
   if (!machine.rates) return plan;
   // With what is free on the device for state that comes ahead of its step, as a run has it.
-  const std::vector<RankRoom> rooms(static_cast<std::size_t>(setup.ranks.ranks), room);
   plan.time = step_time(plan.fits() ? plan_run(tried, rooms).setup : tried, machine);
   return plan;
 }
 
 }  // namespace
 
-std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine) {
-  const auto& usual = usual_placements();
+std::vector<ExactPlan> usual_plans(const RunSetup& setup, const std::vector<RankRoom>& rooms,
+                                   const PlanMachine& machine) {
   std::vector<ExactPlan> plans;
-  for (int stage = 0; stage < kZeroStages; ++stage)
-    for (std::size_t i = 0; i < usual.size(); ++i) {
-      const bool again = setup.ranks.ranks == 1 && stage > 0;  // a rank alone shards nothing
-      plans.push_back(again ? plans[i] : exact_plan(setup, stage, usual[i], room, machine));
-      plans.back().stage = stage;
-    }
+  for (const UsualPlacement& usual : usual_placements()) {
+    RunSetup tried = arranged(setup, usual);
+    tried.options.choose = {};
+    plans.push_back(exact_plan(tried, usual, rooms, machine));
+  }
   return plans;
+}
+
+std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine) {
+  std::vector<ExactPlan> plans;
+  for (int stage = 0; stage < kZeroStages; ++stage) {
+    const bool again = setup.ranks.ranks == 1 && stage > 0;  // a rank alone shards nothing
+    auto of_stage = again ? std::vector<ExactPlan>(plans.begin(), plans.begin() + std::ssize(usual_placements()))
+                          : usual_plans(all_open(setup, stage), {room}, machine);
+    for (ExactPlan& plan : of_stage) {
+      plan.stage = stage;
+      plans.push_back(std::move(plan));
+    }
+  }
+  return plans;
+}
+
+RunSetup all_open(const RunSetup& setup, int stage) {
+  TrainOptions options = setup.options;
+  options.stage = stage;
+  options.choose = {.params = true, .optimizer = true, .activations = true, .prefetch = true};
+  return setup.with(std::move(options));
 }
 
 RunSetup setup_of(const ExactPlan& plan, const RunSetup& setup) {

@@ -42,6 +42,9 @@ struct UsualPlacement {
 };
 const std::vector<UsualPlacement>& usual_placements();
 
+// The setup with as much of it as is open to be chosen. Where its files have no --nvme-path, DIR stands for one.
+RunSetup arranged(const RunSetup& setup, const UsualPlacement& usual);
+
 struct ExactPlan {
   int stage = 0;
   std::string name;  // of the placement
@@ -53,9 +56,15 @@ struct ExactPlan {
   bool fits() const { return missing == PlaceBytes{}; }
 };
 
-// All stages and usual placements, the stages in order. Tuning may take more of what is free, within the budgets.
+// The usual placements, at the setup's stage, in what the ranks of these rooms may use. One room stands for all ranks
+// where they are alike. Tuning may take more of what is free, within the budgets.
+std::vector<ExactPlan> usual_plans(const RunSetup& setup, const std::vector<RankRoom>& rooms,
+                                   const PlanMachine& machine = {});
+// The same at all stages, in order, whatever is open.
 std::vector<ExactPlan> exact_plans(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine = {});
 
+// At this stage, with everything to be chosen.
+RunSetup all_open(const RunSetup& setup, int stage);
 // What it is the plan of. Where its files have no --nvme-path, DIR stands for one.
 RunSetup setup_of(const ExactPlan& plan, const RunSetup& setup);
 

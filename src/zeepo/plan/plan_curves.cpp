@@ -71,7 +71,7 @@ std::vector<PlanCurve> curves_by_batch(const Recommended& recommended, const Pla
     options.micro_batch = samples;
     const RunSetup setup = recommended.setup.with(std::move(options));
     const MemoryPlan plan = plan_memory(setup);
-    const Recommended run = as_run(setup, recommended.room, machine);
+    const Recommended run = as_run(setup, recommended.rooms, machine);
     fits = run.fits;
     for (PlanCurve* curve : {&memory, &speed}) curve->xs.push_back(static_cast<double>(samples));
     memory.lines[0].values.emplace_back(static_cast<double>(plan.bytes[kDevice]));

@@ -60,7 +60,7 @@ PlanMachine probed_machine(Backend backend, int ranks) {
                                      "--hardware describes another one",
                                      ranks),
             std::nullopt, 0};
-  return {"zeepo probe of " + kept->date, simulated_rates(*kept), kept->link.both};
+  return {"zeepo probe of " + kept->date, simulated_rates(*kept), kept->link.both, true, kept->date};
 }
 
 PlanMachine described_machine(const Hardware& hardware) {

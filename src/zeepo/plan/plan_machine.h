@@ -16,6 +16,7 @@ struct PlanMachine {
   std::optional<SimulatedRates> rates;  // none: no times
   double both_ways = 0;                 // bytes over the link each way, both ways at once; 0: as each alone
   bool has_files = true;                // false: described without a disk
+  std::string date = {};                // of the probe
 };
 
 SimulatedRates simulated_rates(const MachineRates& rates);

@@ -1,6 +1,7 @@
 #include "zeepo/plan/recommended.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "zeepo/base/error.h"
 #include "zeepo/model/weight_files.h"
@@ -15,20 +16,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kLongRun = 1000;  // steps: enough for what is tuned while it runs
 
-RunSetup at_stage(const RunSetup& setup, int stage) {
-  TrainOptions options = setup.options;
-  options.stage = stage;
-  options.choose = {.params = true, .optimizer = true, .activations = true, .prefetch = true};
-  return setup.with(std::move(options));
-}
-
 RunSetup without_choice(RunSetup setup) {
   setup.options.choose = {};
   return setup;
 }
 
-std::vector<RankRoom> rooms_of(const RunSetup& setup, const RankRoom& room) {
-  return std::vector<RankRoom>(static_cast<std::size_t>(setup.ranks.ranks), room);
+// A plan counts on files whose directory has no name yet.
+PlaceBytes to_choose_within(const std::vector<RankRoom>& rooms) {
+  PlaceBytes budgets = least_to_fill(rooms);
+  if (!rooms.front().files) budgets[static_cast<std::size_t>(Place::nvme)] = std::numeric_limits<std::int64_t>::max();
+  return budgets;
 }
 
 // Options for what the arrangement has and the defaults have not.
@@ -94,19 +91,19 @@ Json optimizer_block(const TrainOptions& options) {
 namespace {
 
 Recommended least_to_move(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine) {
-  const std::vector<RankRoom> rooms = rooms_of(setup, room);
+  const std::vector<RankRoom> rooms{room};
   const PlaceBytes budgets = budgets_to_fill(room);
   if (setup.ranks.ranks > 1) {
-    const RunSetup two = choose_placement(without_choice(at_stage(setup, 2)), rooms);
-    if (plan_memory(two).fits(budgets)) return as_run(two, room, machine);
+    const RunSetup two = choose_placement(without_choice(all_open(setup, 2)), rooms);
+    if (plan_memory(two).fits(budgets)) return as_run(two, rooms, machine);
   }
-  const RunSetup open = at_stage(setup, setup.ranks.ranks > 1 ? 3 : 0);
+  const RunSetup open = all_open(setup, setup.ranks.ranks > 1 ? 3 : 0);
   const FoundPlacement found = search_placement(open, budgets);
-  if (found.fits) return as_run(found.setup, room, machine);
+  if (found.fits) return as_run(found.setup, rooms, machine);
   const RunSetup failed = without_choice(found.setup);
   return {.setup = failed,
           .tuned = failed,
-          .room = room,
+          .rooms = rooms,
           .memory = plan_memory(failed),
           .budgets = budgets,
           .fits = false,
@@ -116,16 +113,16 @@ Recommended least_to_move(const RunSetup& setup, const RankRoom& room, const Pla
 
 }  // namespace
 
-Recommended as_run(const RunSetup& decided, const RankRoom& room, const PlanMachine& machine) {
+Recommended as_run(const RunSetup& decided, const std::vector<RankRoom>& rooms, const PlanMachine& machine) {
   RunSetup setup = without_choice(decided);
   setup.options.steps = kLongRun;
   setup.options.tune = {
       .prefetch = setup.options.prefetch_bytes == EngineOptions{}.prefetch_bytes, .pieces = true, .host_share = true};
-  const RunPlan plan = plan_run(setup, rooms_of(setup, room));
+  const RunPlan plan = plan_run(setup, rooms);
   const bool fits = plan.memory.fits(plan.budgets);
   return {.setup = without_choice(decided),
           .tuned = plan.setup,
-          .room = room,
+          .rooms = rooms,
           .memory = plan.memory,
           .budgets = plan.budgets,
           .fits = fits,
@@ -133,21 +130,31 @@ Recommended as_run(const RunSetup& decided, const RankRoom& room, const PlanMach
           .time = fits ? step_time(plan.setup, machine) : std::nullopt};
 }
 
-Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine,
-                      const std::vector<ExactPlan>& plans) {
+std::optional<FasterPlan> faster_than(const Recommended& least, const RunSetup& setup,
+                                      const std::vector<RankRoom>& rooms, const PlanMachine& machine,
+                                      const std::vector<ExactPlan>& plans) {
   constexpr double kFasterBy = 1.05;  // or else the one that needs least of the tiers below
-  Recommended best = least_to_move(setup, room, machine);
-  if (!best.fits || !best.time) return best;
-  double limit = best.time->seconds / kFasterBy;
-  for (const ExactPlan& plan : plans) {
-    if (!plan.fits() || !plan.time || plan.time->seconds >= limit) continue;
-    Recommended faster = as_run(setup_of(plan, setup), room, machine);
+  const PlaceBytes budgets = to_choose_within(rooms);
+  double limit = least.time->seconds / kFasterBy;
+  std::optional<FasterPlan> best;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const ExactPlan& plan = plans[i];
+    if (!plan.fits() || !plan.memory.fits(budgets) || !plan.time || plan.time->seconds >= limit) continue;
+    Recommended faster = as_run(setup_of(plan, setup), rooms, machine);
     // Tuning may take what others use: its own time counts.
     if (!faster.time || faster.time->seconds >= limit) continue;
     limit = faster.time->seconds;
-    best = std::move(faster);
+    best = {i, std::move(faster)};
   }
   return best;
+}
+
+Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine,
+                      const std::vector<ExactPlan>& plans) {
+  Recommended least = least_to_move(setup, room, machine);
+  if (!least.fits || !least.time) return least;
+  auto faster = faster_than(least, setup, {room}, machine, plans);
+  return faster ? std::move(faster->run) : least;
 }
 
 std::string command_of(const Recommended& recommended, const OptionTexts& given) {

@@ -17,8 +17,8 @@ namespace zeepo {
 
 struct Recommended {
   RunSetup setup;
-  RunSetup tuned;  // with the buffers that a run takes of what is free; memory and time are of this
-  RankRoom room;   // of each rank
+  RunSetup tuned;               // with the buffers that a run takes of what is free; memory and time are of this
+  std::vector<RankRoom> rooms;  // one stands for all ranks where they are alike
   MemoryPlan memory;
   PlaceBytes budgets{};
   bool fits = false;
@@ -31,8 +31,18 @@ struct Recommended {
 Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine = {},
                       const std::vector<ExactPlan>& plans = {});
 
+// Of usual plans of the setup the one that is fastest as a run has it, where it fits what may be filled and is faster
+// than `least` by more than a prediction may err. Nothing where there is none.
+struct FasterPlan {
+  std::size_t usual;  // of the plans
+  Recommended run;
+};
+std::optional<FasterPlan> faster_than(const Recommended& least, const RunSetup& setup,
+                                      const std::vector<RankRoom>& rooms, const PlanMachine& machine,
+                                      const std::vector<ExactPlan>& plans);
+
 // A setup whose placement is decided, as `zeepo train` plans it with what it tunes. It need not fit.
-Recommended as_run(const RunSetup& decided, const RankRoom& room, const PlanMachine& machine);
+Recommended as_run(const RunSetup& decided, const std::vector<RankRoom>& rooms, const PlanMachine& machine);
 
 // "mpirun -n 8 zeepo train --model DIR --data FILE ...": `given` are the options that the plan was asked with.
 std::string command_of(const Recommended& recommended, const OptionTexts& given);

@@ -106,7 +106,8 @@ void add_memory_options(std::vector<TrainOption>& table) {
   table.push_back(other(
       {.name = "--placement",
        .group = kGroup,
-       .help = "auto: choose what lives where within --memory, the fastest tiers first; given: as the options say",
+       .help = "auto: choose what lives where within --memory, the fastest tiers first or, after zeepo probe, what is "
+               "predicted to be faster; given: as the options say",
        .effect = Effect::execution},
       [](const std::string& label, const std::string& text, TrainOptions& o) {
         const bool open = parse_choice<bool>(label, text, {{"given", false}, {"auto", true}});

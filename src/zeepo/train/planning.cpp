@@ -16,14 +16,6 @@ RunSetup as_rank(RunSetup setup, int rank) {
   return setup;
 }
 
-// What all ranks must decide alike is decided for this one: rank 0 has the largest shares, the last ones may be
-// padding, and no rank has more rows.
-RunSetup as_largest(const RunSetup& setup) {
-  RunSetup largest = as_rank(setup, 0);
-  auto& rows = largest.balanced.rows;
-  if (!rows.empty()) rows.front() = std::ranges::max(rows);
-  return largest;
-}
 MemoryPlan plan_of_first(const RunSetup& setup) { return plan_memory(as_largest(setup)); }
 
 // With buffers for the host's part of the step, while it is measured and afterwards.
@@ -120,6 +112,13 @@ void fill_device(RunPlan& plan, const PlaceBytes& budgets) {
 }
 
 }  // namespace
+
+RunSetup as_largest(const RunSetup& setup) {
+  RunSetup largest = as_rank(setup, 0);
+  auto& rows = largest.balanced.rows;
+  if (!rows.empty()) rows.front() = std::ranges::max(rows);
+  return largest;
+}
 
 std::vector<std::int64_t> host_rooms(std::int64_t host_bytes) {
   constexpr std::int64_t kMost = std::int64_t{2} << 30, kLeast = 64 << 10, kTimes = 4;  // beyond, nothing changes

@@ -34,6 +34,10 @@ RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& ro
 // that steps need not wait for the disk.
 RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>& rooms);
 
+// The setup of the rank for which is decided what all ranks must decide alike: rank 0 has the largest shares, the last
+// ones may be padding, and no rank has more rows.
+RunSetup as_largest(const RunSetup& setup);
+
 // The plan of the setup's rank, with its placement. It need not fit: see check_fits. Without `measure` the host's part
 // of the step has buffers, and one level.
 RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure = {});

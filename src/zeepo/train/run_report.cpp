@@ -35,7 +35,7 @@ RunReport::RunReport(const TrainOptions& options, Communicator& communicator)
       silent_(options.no_communication),
       print_every_(options.print_every) {}
 
-void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& place) {
+void RunReport::plan(const RunPlan& plan, const PlacementChoice& choice, std::int64_t samples, const GpuPlace& place) {
   const RunSetup& setup = plan.setup;
   const TrainOptions& options = setup.options;
   const TuningRange& levels = setup.levels;
@@ -64,6 +64,7 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
   event["placement"] = to_json(setup.arrangement());
   event["placement"]["flags"] = setup.flags();
   event["placement"]["chosen"] = options.choose.any();
+  if (options.choose.any()) event["placement"].update(to_json(choice));
   event["tuning"] = {{"prefetch_bytes", levels.prefetch_bytes}, {"pieces_under_way", levels.pieces_under_way}};
   if (communicator_.size() > 1) event["communication"] = wire_json(options, communicator_);
   if (auto balance = balance_json(setup); !balance.is_null()) event["balance"] = std::move(balance);
@@ -81,7 +82,10 @@ void RunReport::plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& 
   if (const std::string text = balance_text(setup); !text.empty()) say("{}\n", text);
   if (silent_) say("--no-communication: the ranks send each other nothing; losses and weights mean nothing\n");
   say("{}", table_of(plan.memory.peak, plan.budgets));
-  if (options.choose.any()) say("placement chosen: {}\n", setup.flags());
+  if (options.choose.any()) {
+    const bool by_time = choice.by == PlacementChoice::By::time;
+    say("placement chosen: {}\n  by {}: {}\n", setup.flags(), by_time ? "predicted time" : "bytes", choice.why);
+  }
   if (const std::string text = step_below_text(plan); !text.empty()) say("{}\n", text);
 }
 

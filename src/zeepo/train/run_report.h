@@ -10,7 +10,7 @@
 #include "zeepo/comm/gpu_place.h"
 #include "zeepo/metrics/event_sinks.h"
 #include "zeepo/train/evaluation.h"
-#include "zeepo/train/planning.h"
+#include "zeepo/train/placement_choice.h"
 #include "zeepo/train/report.h"
 #include "zeepo/train/tuner.h"
 #include "zeepo/zero/session.h"
@@ -22,7 +22,7 @@ class RunReport {
   // Makes the log, the tables and the page that the options ask for.
   RunReport(const TrainOptions& options, Communicator& communicator);
 
-  void plan(const RunPlan& plan, std::int64_t samples, const GpuPlace& place);
+  void plan(const RunPlan& plan, const PlacementChoice& choice, std::int64_t samples, const GpuPlace& place);
   // What the memory is like, where there is something to say.
   void tiers(Session& session);
   void begin_steps(std::int64_t steps);

@@ -53,10 +53,11 @@ void tell_of_the_end(RunReport& report, const F& work) {
 
 }  // namespace
 
-Trainer::Trainer(TrainOptions options, Communicator& communicator)
+Trainer::Trainer(TrainOptions options, Communicator& communicator, ChoosePlacement choose)
     : setup_(make_setup(std::move(options), shape_of(communicator))),
       options_(setup_.options),
       communicator_(communicator),
+      choose_(std::move(choose)),
       tensors_(model_tensors(setup_.config)) {
   data_.emplace(open_training_data(options_.data, options_.model, setup_.config));
   if (!options_.eval_data.empty()) {
@@ -99,7 +100,8 @@ void Trainer::run() {
   const GpuPlace place = options_.backend == Backend::cuda ? find_gpu(communicator_) : GpuPlace{};
   const RunSetup balanced = balance_ranks(setup_, saved_speeds(setup_, communicator_), place, communicator_);
   const auto rooms = gather_rooms(communicator_, room_of(tier_options(options_), place, communicator_.local_size()));
-  const RunSetup chosen = give_snapshots_room(choose_placement(balanced, rooms), rooms);
+  const PlacementChoice choice = choose_(balanced, rooms, communicator_);
+  const RunSetup chosen = give_snapshots_room(choice.setup, rooms);
   check_agreement(communicator_, {{"the placement chosen", flags_of(chosen.arrangement())},
                                   {"the host memory that buffers are sized for", fmt::format("{}", chosen.host_room)}});
   const RunPlan plan =
@@ -107,7 +109,7 @@ void Trainer::run() {
   TokenBatches batches(*data_, plan.setup);
   std::optional<Evaluation> evaluation;
   if (eval_data_) evaluation.emplace(*eval_data_, plan.setup);
-  report.plan(plan, batches.samples(), place);
+  report.plan(plan, choice, batches.samples(), place);
   check_fits(plan, place);
   std::optional<TraceFile> traced;
   if (!options_.trace.empty()) traced.emplace(options_.trace, communicator_);

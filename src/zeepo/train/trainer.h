@@ -9,6 +9,7 @@
 
 #include "zeepo/model/weight_shards.h"
 #include "zeepo/train/options.h"
+#include "zeepo/train/placement_choice.h"
 #include "zeepo/train/run_setup.h"
 #include "zeepo/train/training_data.h"
 #include "zeepo/zero/session.h"
@@ -19,7 +20,8 @@ class Trainer {
  public:
   // Reads the configuration, opens the data and checks that both fit the options, and all ranks each other: what is
   // wrong is said before any work. Every rank makes its own Trainer with its own communicator.
-  explicit Trainer(TrainOptions options, Communicator& communicator = alone());
+  explicit Trainer(TrainOptions options, Communicator& communicator = alone(),
+                   ChoosePlacement choose = placement_by_bytes);
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
   void run();
@@ -30,6 +32,7 @@ class Trainer {
   RunSetup setup_;
   const TrainOptions& options_;  // of the setup
   Communicator& communicator_;
+  ChoosePlacement choose_;
   std::vector<ModelTensor> tensors_;  // of the model, in the order of its modules
   std::optional<TrainingData> data_, eval_data_;
 };
