@@ -37,7 +37,7 @@ class PlanPage : public testing::Test {
     const RunSetup setup = exact_setup(question);
     TrainOptions placed = setup.options;
     placed.placement.optimizer = {.host = 1};
-    return as_run(setup.with(placed), exact_room(setup), machine_);
+    return as_run(setup.with(placed), {exact_room(setup)}, machine_);
   }
 
   TestDirectory directory_;
@@ -61,7 +61,7 @@ TEST_F(PlanPage, ItsCurvesEndWhereAnyTierIsFull) {
   found.setup.options.placement.activations = Place::host;
   found.setup.options.activation_checkpointing = true;
   constexpr auto device = static_cast<std::size_t>(Place::device);
-  found.room.host_option = plan_memory(found.setup).bytes[static_cast<std::size_t>(Place::host)] + (kGiB >> 2);
+  found.rooms.front().host_option = plan_memory(found.setup).bytes[static_cast<std::size_t>(Place::host)] + (kGiB >> 2);
   const std::vector<PlanCurve> curves = curves_by_batch(found, machine_);
   const PlanCurve& memory = curves.at(0);
   EXPECT_LT(*memory.lines.at(0).values.back(), static_cast<double>(found.budgets[device]));
