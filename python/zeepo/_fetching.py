@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -68,6 +69,11 @@ class _Watch(TorchDispatchMode):
             if isinstance(value, torch.Tensor):
                 self._fetching.see(value)
         return func(*args, **kwargs)
+
+
+def _is_traced(tensor: torch.Tensor) -> bool:
+    """Whether it stands for another, while something is compiled, and has no memory."""
+    return isinstance(tensor, (FakeTensor, FunctionalTensor)) or torch._is_functional_tensor(tensor)
 
 
 def in_backward() -> bool:
@@ -191,7 +197,7 @@ class Fetching:
         return torch.compiler.disable(hook)
 
     def _pack(self, tensor: torch.Tensor) -> Kept | _Saved:
-        if isinstance(tensor, FakeTensor):  # as Dynamo traces
+        if _is_traced(tensor):
             return _Saved(None, tensor)
         unit = self._unit_of(tensor)
         if unit is not None and unit not in self._held:
