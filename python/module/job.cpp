@@ -15,8 +15,10 @@ namespace {
 DType dtype_named(const std::string& name) {
   if (name == "float32") return DType::f32;
   if (name == "bfloat16") return DType::bf16;
-  throw Error("init: parameters of torch.{}: must be float32 or bfloat16; call model.float() or model.bfloat16()",
-              name);
+  if (name == "float16") return DType::f16;
+  throw Error(
+      "init: parameters of torch.{}: must be float32, bfloat16 or float16; call model.float() or model.bfloat16()",
+      name);
 }
 
 OptimizerType optimizer_named(const std::string& name) {
@@ -76,6 +78,8 @@ void finish_ranks() {
 Job::Job(const std::map<std::string, std::string>& texts, const std::string& config_file) {
   Communicator& ranks = process_ranks();
   given_ = make_torch_options(texts, config_file, ranks.size());
+  const auto of_half = texts.lower_bound("fp16.");
+  if (of_half != texts.end() && of_half->first.starts_with("fp16.")) scale_option_ = of_half->first.substr(5);
   dtype_given_ = texts.contains("--dtype") || given_.options.dtype != DType::f32;
   ranks.set_progress_timeout(given_.options.timeout_seconds);
   check_agreement(ranks, agreed_values(given_.options));
@@ -92,6 +96,11 @@ EngineOptions Job::engine_options(const std::string& dtype, const std::string& o
     throw Error(
         "init: dtype {} is asked for, and the parameters are torch.{}; convert the module before, by model.to()",
         name_of(given_.options.dtype), dtype);
+  if (!scale_option_.empty() && dtype_named(dtype) != DType::f16)
+    throw Error(
+        "init: {} is of a float16 module, and the parameters are torch.{}; leave it out, or convert the module before, "
+        "by model.half()",
+        scale_option_, dtype);
   EngineOptions options = torch_engine_options(given_.options, dtype_named(dtype));
   if (optimizer.empty()) {
     options.use = Use::infer;

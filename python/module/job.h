@@ -74,6 +74,7 @@ class Job {
 
   GivenOptions given_;
   bool dtype_given_ = false;
+  std::string scale_option_;  // one that was given of the loss scale
   OptimizerOptions optimizer_;
   WeightExtents shapes_;  // as PyTorch has them
   std::unique_ptr<Runtime> runtime_;

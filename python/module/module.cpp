@@ -77,11 +77,13 @@ NB_MODULE(_engine, m) {
            })
       .def("wait_saved_here", [](Job& job, std::int64_t number) { job.saved().wait_until_here(number); })
       .def("drop_saved", &Job::drop_saved)
+      .def("unscale", [](Job& job, float scale) { return job.engine().unscale(scale); })
+      .def("loss_scale", [](Job& job) { return job.engine().loss_scale(); })
       .def("clip_to", [](Job& job, float norm) { return job.engine().clip_to(norm); })
       .def("step",
            [](Job& job, const std::vector<Job::GivenRule>& rules) {
              const zeepo::StepResult result = job.step(rules);
-             return std::make_pair(static_cast<double>(result.grad_norm), result.skipped);
+             return std::make_pair(result.skipped, static_cast<double>(result.loss_scale));
            })
       .def("drop_gradients", [](Job& job) { job.engine().drop_gradients(); })
       .def("settle", [](Job& job) { job.engine().get().settle(); })

@@ -25,6 +25,9 @@ from typing import Any, Iterable, Iterator, Mapping
 import torch
 from torch import nn
 
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
+    raise ImportError(f"zeepo needs PyTorch 2.4 or newer, and this is {torch.__version__}: pip install -U torch")
+
 from . import _launch
 from ._attached import Attached, check_module, device_of
 from ._engine import Error, Job, finish_ranks
@@ -92,6 +95,8 @@ def init(
     debug: a parameter that is read and was not fetched is an Error.
 
     Other options are those of `zeepo train`, by the same names: prefetch="64MiB", moments="bf16", dtype of the module.
+    Of a float16 module, whose loss is scaled, those of DeepSpeed's section fp16: initial_scale_power=16, loss_scale=1024
+    for one that stays, and so on.
     """
     global _open
     if _open is not None:
@@ -195,7 +200,10 @@ def device() -> torch.device:
 
 
 def report() -> dict[str, Any]:
-    """The summary of `zeepo train` as a dict: params, world_size, weights_hash, ranks. Every rank calls it."""
+    """The summary of `zeepo train` as a dict: params, world_size, weights_hash, ranks. Every rank calls it.
+
+    Of training also steps, skipped_steps and loss_scale, that of the next step.
+    """
     return _attached("report").report()
 
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import types
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import _safetensors
 from ._clipping import Clipping
+from ._data import GuardedData, memory_of, put_in
 from ._engine import Error, Job
 from ._fetching import Fetching
 from ._memory import floats_at, stream_of, tensor_at
 from ._optimizers import kind_of, momentum_of, rule_of
+from ._scaling import LossScaling, Unscaling
 from ._units import Place, Units, cut_into_units
 
 _READ_AT_ONCE = 1 << 22  # elements
@@ -27,6 +31,8 @@ def check_module(model: nn.Module) -> None:
     """What a module must have, before anything is begun for it."""
     if not isinstance(model, nn.Module):
         raise Error(f"init: {type(model).__name__} is not a torch.nn.Module")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise Error("init: the module is of torch.jit, which takes no hooks; give the module that it was made of")
     device_of(model)
     _dtype_of(model)
 
@@ -43,6 +49,8 @@ def device_of(model: nn.Module) -> torch.device:
     """Where all parameters are: the CPU, or one GPU."""
     found: torch.device | None = None
     for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise Error(f"init: {name} has no shape before the module was called: call it once, with a batch")
         device = parameter.device
         if device.type == "meta":
             raise Error(f"init: {name} has no memory: give it values before, by zeepo.load_weights(model, directory)")
@@ -79,15 +87,23 @@ class Attached:
         self._attach_engine(debug)
         self._move_in()
         self._fetching = Fetching(job, model, self.units, self.device, debug)
+        self._trained = {parameter for parameter in self.units.places if self._is_trained(parameter)}
         self._removable: list[Any] = []
+        self._scaling: LossScaling | None = None
+        self._skipped_steps = 0
+        self._removable.append(GuardedData(self.units.places, lambda parameter: self._place(parameter).name))
         self._take_gradients()
         self._check_loads()
         self._refuse_others()
         if optimizer is not None:
             self._replace_optimizer(optimizer)
+            self._watch_optimizer_state(optimizer)
             own = set(self.units.places)
-            trained = {parameter for parameter in own if self._is_trained(parameter)}
-            self._removable.append(Clipping(own, trained, self.clip_grad_norm))
+            self._removable.append(Clipping(own, self._trained, self.clip_grad_norm))
+            self._removable.append(Unscaling(optimizer, self._unscale, self.device))
+            if self._dtype == torch.float16:
+                self._scaling = LossScaling(own, job.loss_scale)
+                self._removable.append(self._scaling)
 
     # Setting up.
 
@@ -118,6 +134,7 @@ class Attached:
         gpu = self.device.index if self.device.type == "cuda" else -1
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # what PyTorch keeps for later is not free for zeepo
+        self._keeps_momentum = momentum > 0
         self.job.attach(given, str(self._dtype).removeprefix("torch."), optimizer, momentum, gpu, debug)
 
     def _described(self, parameter: nn.Parameter) -> tuple[str, list[int], bool, int]:
@@ -158,7 +175,7 @@ class Attached:
 
     def _take_gradients(self) -> None:
         for parameter, place in self.units.places.items():
-            if self._is_trained(parameter):
+            if parameter in self._trained:
                 hook = self._gradient_hook(place)
                 self._removable.append(parameter.register_post_accumulate_grad_hook(hook))
 
@@ -171,6 +188,8 @@ class Attached:
             parameter.grad = None
             if gradient is None:
                 return
+            if self._scaling is not None:
+                self._scaling.check(place.name)
             if gradient.layout != torch.strided:
                 gradient = gradient.to_dense()
             gradient = gradient.to(dtype).contiguous()
@@ -204,11 +223,6 @@ class Attached:
 
         def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
             """Steps by zeepo's engine."""
-            if getattr(self, "grad_scale", None) is not None:
-                raise Error(
-                    "optimizer.step(): a GradScaler has scaled the loss, and zeepo's gradients with it; leave the "
-                    "GradScaler out, and train in bfloat16 or float32"
-                )
             loss = None
             if closure is not None:
                 with torch.enable_grad():
@@ -224,6 +238,32 @@ class Attached:
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # schedulers find their count kept
         optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)  # type: ignore[method-assign]
+
+    def _watch_optimizer_state(self, optimizer: torch.optim.Optimizer) -> None:
+        """The moments are the engine's: whoever means to keep or set those of PyTorch is told."""
+        if optimizer.state:
+            self._say("the optimizer has state of PyTorch's steps; zeepo begins with none, and goes on from zeepo.load()")
+        told = False
+
+        def tell(_: torch.optim.Optimizer) -> None:
+            nonlocal told
+            if not told:
+                self._say("optimizer.state_dict() has rates, and no moments: zeepo.save(directory) keeps them")
+            told = True
+
+        def refuse(_: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+            if state.get("state"):
+                raise Error(
+                    "optimizer.load_state_dict: the moments are zeepo's until zeepo.close(); use zeepo.load(directory), "
+                    "or load the rates alone: dict(state, state={})"
+                )
+
+        self._removable.append(optimizer.register_state_dict_pre_hook(tell))
+        self._removable.append(optimizer.register_load_state_dict_pre_hook(refuse))
+
+    def _say(self, text: str) -> None:
+        if self.job.rank == 0:
+            print(f"zeepo: {text}", file=sys.stderr)
 
     def _refuse_others(self) -> None:
         """Gradients are zeepo's: a step that is not finds none, and changes what zeepo does not see."""
@@ -247,9 +287,14 @@ class Attached:
         self._check_parameters()
         self._check_groups()
         self._fetching.forget()
-        rules = [rule_of(group) for group in self.optimizer.param_groups]
+        rules = [rule_of(group, self._keeps_momentum) for group in self.optimizer.param_groups]
         self._begin()
-        self.job.step(rules)
+        skipped, scale = self.job.step(rules)
+        if not skipped:
+            return
+        self._skipped_steps += 1
+        why = f"overflow at loss scale {scale:g}" if self._scaling is not None else "a gradient that is not finite"
+        self._say(f"step {self.job.steps_taken() + 1} skipped: {why}")
 
     def drop_gradients(self) -> None:
         self._begin()
@@ -262,6 +307,13 @@ class Attached:
         self._fetching.forget()
         self._begin()
         return torch.tensor(self.job.clip_to(float(max_norm)), device=self.device)
+
+    def _unscale(self, scale: float) -> float:
+        if self._scaling is not None:
+            raise Error("GradScaler: zeepo scales the loss of a float16 module itself; leave the GradScaler out")
+        self._fetching.forget()
+        self._begin()
+        return self.job.unscale(scale)
 
     def _check_parameters(self) -> None:
         for parameter, address in self._addresses.items():
@@ -284,12 +336,16 @@ class Attached:
         if len(stepped) != len(self._groups):
             raise Error("optimizer.step(): the optimizer has other parameters than at zeepo.init(); add them before")
         for parameter in stepped:
-            if parameter.grad is not None:
-                name = self._place(parameter).name if parameter in self.units.places else "a parameter without elements"
-                raise Error(
-                    f"optimizer.step(): {name} was frozen at zeepo.init() and has a gradient; "
-                    "unfreeze it before"
-                )
+            if parameter not in self.units.places:  # it has no elements
+                continue
+            name = self._place(parameter).name
+            if not parameter.requires_grad and parameter in self._trained:
+                raise Error(f"optimizer.step(): {name} was trained at zeepo.init() and is frozen now; freeze it before")
+            if parameter.grad is None:
+                continue
+            if parameter in self._trained:
+                raise Error(f"optimizer.step(): the .grad of {name} was set; zeepo takes gradients as autograd makes them")
+            raise Error(f"optimizer.step(): {name} was frozen at zeepo.init() and has a gradient; unfreeze it before")
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -315,9 +371,9 @@ class Attached:
     def summon(self) -> Iterator[None]:
         self._check_parameters()
         full = {parameter: self.weight(parameter) for parameter in self.units.places}
-        fixed = {parameter: parameter.data for parameter in full}
+        fixed = {parameter: memory_of(parameter) for parameter in full}
         for parameter, weight in full.items():
-            parameter.data = weight
+            put_in(parameter, weight)
         versions = {parameter: parameter._version for parameter in full}
         try:
             yield
@@ -325,13 +381,18 @@ class Attached:
                 if parameter._version != versions[parameter]:
                     raise Error(f"summon: {self._place(parameter).name} was changed: summoned weights are for reading")
         finally:
-            for parameter, data in fixed.items():
-                parameter.data = data
+            for parameter, memory in fixed.items():
+                put_in(parameter, memory)
                 self._versions[parameter] = parameter._version
 
     def report(self) -> dict[str, Any]:
         self._begin()
-        return json.loads(self.job.report())
+        report = json.loads(self.job.report())
+        if self.optimizer is not None:
+            report["steps"] = self.job.steps_taken()
+            report["skipped_steps"] = self._skipped_steps
+            report["loss_scale"] = self.job.loss_scale()
+        return report
 
     def save(self, directory: str | Path) -> Path:
         buffers = persistent_buffers(self.model)

@@ -1,4 +1,4 @@
-"""torch.nn.utils.clip_grad_norm_ of a module whose gradients are zeepo's."""
+"""What torch.nn.utils has for gradients, of a module whose gradients are zeepo's: clip_grad_norm_, no clip_grad_value_."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch.nn.utils import clip_grad
 from ._engine import Error
 
 _PLACES = (torch.nn.utils, clip_grad)
-_NAME = "clip_grad_norm_"
+_NORM, _VALUE = "clip_grad_norm_", "clip_grad_value_"
 
 
 class Clipping:
     """Loops that call PyTorch's function, Trainer's among them, get zeepo's for the module, and PyTorch's for others."""
 
     def __init__(self, own: set[nn.Parameter], trained: set[nn.Parameter], clip: Callable[[float], torch.Tensor]) -> None:
-        self._before: list[Any] = [getattr(place, _NAME) for place in _PLACES]
-        original = self._before[0]
+        self._before: list[Any] = [(place, name, getattr(place, name)) for place in _PLACES for name in (_NORM, _VALUE)]
+        original, original_of_values = getattr(clip_grad, _NORM), getattr(clip_grad, _VALUE)
 
         @functools.wraps(original)
         def clip_grad_norm_(
@@ -40,9 +40,17 @@ class Clipping:
                 raise Error(f"clip_grad_norm_: norm_type={norm_type}: zeepo clips by the norm of 2")
             return clip(float(max_norm))
 
+        @functools.wraps(original_of_values)
+        def clip_grad_value_(parameters: torch.Tensor | Iterable[torch.Tensor], *others: Any, **more: Any) -> None:
+            listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            if set(listed) & own:
+                raise Error("clip_grad_value_: zeepo clips by the norm: clip_grad_norm_, or zeepo.init(clip=)")
+            original_of_values(listed, *others, **more)
+
         for place in _PLACES:
-            setattr(place, _NAME, clip_grad_norm_)
+            setattr(place, _NORM, clip_grad_norm_)
+            setattr(place, _VALUE, clip_grad_value_)
 
     def remove(self) -> None:
-        for place, before in zip(_PLACES, self._before):
-            setattr(place, _NAME, before)
+        for place, name, before in self._before:
+            setattr(place, name, before)

@@ -7,10 +7,13 @@ others: the first calls of the model are watched, and what they read besides is 
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -68,7 +71,13 @@ class _Watch(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _in_backward() -> bool:
+def _is_traced(tensor: torch.Tensor) -> bool:
+    """Whether it stands for another, while something is compiled, and has no memory."""
+    return isinstance(tensor, (FakeTensor, FunctionalTensor)) or torch._is_functional_tensor(tensor)
+
+
+def in_backward() -> bool:
+    """Whether this thread runs a backward pass."""
     return torch._C._current_graph_task_id() != -1
 
 
@@ -92,21 +101,26 @@ class Fetching:
         self._last: _Needs | None = None  # of the module that began last
         self._watched: set[tuple[bool, bool]] = set()  # kinds of calls: training or not, recorded or not
         self._watching: _Watch | None = None
+        self._running = False  # a call of the whole model
         self._activations: Activations | None = None
         if job.option("--offload-activations") != "none":
             memory = {p.untyped_storage().data_ptr() for p in units.places}
             self._activations = Activations(job, device, memory, self._stream)
+        for module, wanted in {model: (), **units.needs}.items():
+            coming = frozenset(u for u in wanted if self._comes[u])
+            # Before hooks of the user's, which may read the parameters. Of the whole model always: what it reads before
+            # another module begins, as of a list of parameters, is learnt with it.
+            if coming or (module is model and any(self._comes)):
+                hook = self._hook_for(_Needs(coming))
+                self._removable.append(module.register_forward_pre_hook(hook, prepend=True))
         root = torch.compiler.disable(self._root_begins)
         self._removable.append(model.register_forward_pre_hook(root, prepend=True))
         self._removable.append(model.register_forward_hook(torch.compiler.disable(self._root_ends), always_call=True))
         if not any(self._comes) and self._activations is None:
             return
-        for module, wanted in units.needs.items():
-            coming = frozenset(u for u in wanted if self._comes[u])
-            if coming:
-                self._removable.append(module.register_forward_pre_hook(self._hook_for(_Needs(coming))))
         self._saving = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         self._saving.__enter__()
+        self._thread = threading.get_ident()  # whose saved tensors are seen
 
     def remove(self) -> None:
         for hook in self._removable:
@@ -125,8 +139,11 @@ class Fetching:
             self._activations.forget()
 
     def _root_begins(self, module: nn.Module, inputs: Any) -> None:
-        if _in_backward():
+        if in_backward():
             return
+        if self._saving is not None and threading.get_ident() != self._thread:
+            raise Error("the module is called in another thread than zeepo.init(): begin and train in the same one")
+        self._running = True
         self._job.follow(self._stream())
         self._job.begin_call(torch.is_grad_enabled())
         if torch.is_grad_enabled():
@@ -141,8 +158,9 @@ class Fetching:
             self._watching.__enter__()
 
     def _root_ends(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        if _in_backward():
+        if in_backward():
             return
+        self._running = False
         if self._watching is not None:
             self._watching.__exit__(None, None, None)
             self._watching = None
@@ -162,7 +180,7 @@ class Fetching:
                 "that has it is "
                 "running. Without debug=True it is fetched, and from then on with the module that reads it"
             )
-        if self._last is not None:
+        if self._last is not None and self._running:
             self._last.units |= {unit}
         self._want(self._held | {unit})
 
@@ -179,7 +197,11 @@ class Fetching:
         return torch.compiler.disable(hook)
 
     def _pack(self, tensor: torch.Tensor) -> Kept | _Saved:
+        if _is_traced(tensor):
+            return _Saved(None, tensor)
         unit = self._unit_of(tensor)
+        if unit is not None and unit not in self._held:
+            self.see(tensor)  # an operation saves its inputs before it reads them
         if unit is None and self._activations is not None and self._activations.takes(tensor):
             return self._activations.pack(tensor)
         return _Saved(unit, tensor)
@@ -193,7 +215,7 @@ class Fetching:
         return saved.unchanged()
 
     def _want(self, wanted: frozenset[int]) -> None:
-        backward = _in_backward()
+        backward = in_backward()
         node = torch._C._current_autograd_node() if backward else None
         if wanted <= self._held:
             # What a node has asked for stays until another one asks.

@@ -27,7 +27,7 @@ def take_own_gpu() -> int:
     if ranks > 1 and gpus > 1 and not torch.cuda.is_initialized():
         given = os.environ.get("CUDA_VISIBLE_DEVICES")
         visible = given.split(",") if given else [str(gpu) for gpu in range(gpus)]
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible[local_rank % len(visible)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[local_rank % gpus]
     return gpus
 
 

@@ -26,15 +26,16 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
             "use torch.optim.SGD, Adam or AdamW"
         )
     for group in optimizer.param_groups:
-        for flag in _UNKNOWN_FLAGS:
-            if group.get(flag):
-                raise Error(
-                    f"init: {type(optimizer).__name__}({flag}={group[flag]}): zeepo steps without; "
-                    "leave it out"
-                )
+        check_flags(group, f"init: {type(optimizer).__name__}")
     if kind == "adam" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
         kind = "adamw"
     return kind
+
+
+def check_flags(group: dict[str, Any], what: str) -> None:
+    for flag in _UNKNOWN_FLAGS:
+        if group.get(flag):
+            raise Error(f"{what}({flag}={group[flag]}): zeepo steps without; leave it out")
 
 
 def momentum_of(optimizer: torch.optim.Optimizer) -> float:
@@ -42,8 +43,14 @@ def momentum_of(optimizer: torch.optim.Optimizer) -> float:
     return max(float(group.get("momentum", 0.0)) for group in optimizer.param_groups)
 
 
-def rule_of(group: dict[str, Any]) -> Rule:
+def rule_of(group: dict[str, Any], keeps_momentum: bool) -> Rule:
     """What the group says now: schedulers change it between two steps."""
+    check_flags(group, "optimizer.step(): ")
+    if group.get("momentum") and not keeps_momentum:
+        raise Error(
+            f"optimizer.step(): momentum={group['momentum']}: it was 0 at zeepo.init(), and nothing is kept for it; give "
+            "one group a momentum before"
+        )
     beta1, beta2 = group.get("betas", (0.0, 0.0))
     return (
         float(group["lr"]),

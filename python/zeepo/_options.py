@@ -1,8 +1,10 @@
-"""Options of `zeepo train`, given as keywords."""
+"""Options of `zeepo train`, given as keywords; those of a float16 module's loss scale have DeepSpeed's names."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping
+
+_OF_LOSS_SCALE = ("loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "min_loss_scale")
 
 
 def text_of(value: Any) -> str:
@@ -16,10 +18,14 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
+def _key_of(name: str) -> str:
+    return f"fp16.{name}" if name in _OF_LOSS_SCALE else "--" + name.replace("_", "-")
+
+
 def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
     """`{"grad_accum": 2}` as `{"--grad-accum": "2"}`; those that are None are left out."""
     return {
-        "--" + name.replace("_", "-"): text_of(value)
+        _key_of(name): text_of(value)
         for name, value in options.items()
         if value is not None and value is not False
     }

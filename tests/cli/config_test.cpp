@@ -75,6 +75,18 @@ TEST(Config, FlagsWinOverTheFile) {
   EXPECT_EQ(lines.back().at("weights_hash"), hash_of(train({"--lr", "0.002"})));
 }
 
+TEST(Config, TextOfAFileDoesNotSteerTheTerminal) {
+  const TestDirectory directory;
+  const std::string file = directory
+                               .write("ds.json", R"({"zero_optimization": {"stage": 3,
+    "offload_param": {"device": "nvme", "nvme_path": "\u001b[31m"}}})")
+                               .string();
+  const auto finished = train({"--config", file});
+  EXPECT_EQ(finished.code, 1);
+  EXPECT_TRUE(names(finished.err, "\\x1b[31m: No such file or directory"));
+  EXPECT_EQ(finished.err.find('\x1b'), std::string::npos) << finished.err;
+}
+
 TEST(Config, WhatNoFlagSaysReachesTheRunToo) {
   const TestDirectory directory;
   const std::string file =

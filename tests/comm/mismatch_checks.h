@@ -48,6 +48,39 @@ inline void check_mismatches(Communicator& comm) {
   });
   EXPECT_TRUE(names(text, both[0], both[1], "bf16 into fp32"));
 
+  // What is large is still on its way when the mismatch is found: nobody may receive it, nor the next call find it.
+  constexpr std::int64_t kLarge = std::int64_t{1} << 20;
+  text = error_text([&] { gather(DType::f32, odd ? kLarge + 4 : kLarge, {"layer 8", 8}); });
+  EXPECT_TRUE(names(text, both[0], both[1], "all-gather")) << text;
+  check_all_gather(comm, stream, DType::f32, kLarge, true);
+
+  std::vector<Bytes> sent, received;
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (int other = 0; other < ranks; ++other) {
+    sent.emplace_back(kLarge, std::byte{1});
+    received.emplace_back(kLarge, std::byte{2});
+  }
+  for (int other = 0; other < ranks; ++other) {
+    if (other == comm.rank()) continue;
+    out.push_back({other, sent[static_cast<std::size_t>(other)]});
+    in.push_back({other, received[static_cast<std::size_t>(other)]});
+  }
+  const auto exchange = [&](ExchangePhase phase) {
+    comm.exchange(exchange_call(WireType::int8, phase, kLarge, {"layer 8", 8}), out, in);
+  };
+  text = error_text([&] { exchange(odd ? ExchangePhase::reduce_between : ExchangePhase::gather_within); });
+  EXPECT_TRUE(names(text, both[0], both[1], "reduce-scatter between nodes", "all-gather within nodes")) << text;
+  for (const Bytes& bytes : received) EXPECT_EQ(bytes, Bytes(kLarge, std::byte{2}));  // as before the call
+  check_exchange(comm);
+
+  text = error_text([&] {
+    if (!odd) return exchange(ExchangePhase::gather_within);
+    Values x(DType::f32, 4, 0);
+    comm.broadcast(stream, x.view(), 0, {"seed", 1});
+  });
+  EXPECT_TRUE(names(text, both[0], both[1], "broadcast", "\"seed\"", "\"layer 8\"")) << text;
+
   check_all_reduce(comm, stream, 3);
 
   // Agreeing alone, with nothing sent, sees the same.

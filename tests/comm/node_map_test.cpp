@@ -35,32 +35,67 @@ TEST(NodeMap, ASizeOfNodesOverridesWhereTheRanksAre) {
 
 // Both sides of every hop name the same parts, and each part comes to each rank once.
 TEST(WireRoute, GathersEveryPartOnceOnEveryRank) {
-  for (const auto& layout : kLayouts) {
-    const NodeMap nodes(layout);
-    std::vector<std::multiset<int>> here(layout.size());
-    std::multiset<std::vector<int>> sent, received;
-    for (int rank = 0; rank < nodes.ranks(); ++rank) {
-      const GatherRoute route = gather_route(nodes, rank);
-      here[static_cast<std::size_t>(rank)].insert(rank);
-      std::set<int> held{rank};
-      for (const Hop& hop : route.between.in) held.insert(hop.parts.begin(), hop.parts.end());
-      EXPECT_EQ(std::set<int>(route.held.begin(), route.held.end()), held);
-      for (const auto* phase : {&route.between, &route.within}) {
-        for (const Hop& hop : phase->out)
-          for (const int part : hop.parts) sent.insert({rank, hop.rank, part});
-        for (const Hop& hop : phase->in)
-          for (const int part : hop.parts) {
-            received.insert({hop.rank, rank, part});
-            here[static_cast<std::size_t>(rank)].insert(part);
-          }
+  for (const GatherWay way : {GatherWay::direct, GatherWay::ring})
+    for (const auto& layout : kLayouts) {
+      const NodeMap nodes(layout);
+      std::vector<std::multiset<int>> here(layout.size());
+      std::multiset<std::vector<int>> sent, received;
+      for (int rank = 0; rank < nodes.ranks(); ++rank) {
+        const GatherRoute route = gather_route(nodes, rank, way);
+        EXPECT_EQ(route.between.size(), gather_route(nodes, 0, way).between.size());  // all make the same exchanges
+        EXPECT_EQ(route.within.size(), gather_route(nodes, 0, way).within.size());
+        auto& own = here[static_cast<std::size_t>(rank)];
+        own.insert(rank);
+        int number = 0;
+        const auto follow = [&](const WirePhase& phase) {
+          for (const Hop& hop : phase.out)
+            for (const int part : hop.parts) {
+              EXPECT_TRUE(own.contains(part)) << "rank " << rank << " sends part " << part << " before it has it";
+              sent.insert({number, rank, hop.rank, part});
+            }
+          for (const Hop& hop : phase.in)
+            for (const int part : hop.parts) {
+              received.insert({number, hop.rank, rank, part});
+              own.insert(part);
+            }
+          ++number;
+        };
+        for (const WirePhase& phase : route.between) follow(phase);
+        EXPECT_EQ(std::set<int>(route.held.begin(), route.held.end()), std::set<int>(own.begin(), own.end()));
+        for (const WirePhase& phase : route.within) {
+          follow(phase);
+          for (const Hop& hop : phase.out) EXPECT_EQ(nodes.node_of(hop.rank), nodes.node_of(rank));
+        }
       }
-      for (const Hop& hop : route.within.out) EXPECT_EQ(nodes.node_of(hop.rank), nodes.node_of(rank));
+      EXPECT_EQ(sent, received);
+      for (const auto& parts : here) {
+        EXPECT_EQ(parts.size(), layout.size());
+        EXPECT_EQ(std::set<int>(parts.begin(), parts.end()).size(), layout.size());
+      }
     }
-    EXPECT_EQ(sent, received);
-    for (const auto& parts : here) {
-      EXPECT_EQ(parts.size(), layout.size());
-      EXPECT_EQ(std::set<int>(parts.begin(), parts.end()).size(), layout.size());
+}
+
+TEST(WireRoute, ARingGoesFromEachNodeToTheNext) {
+  const NodeMap nodes({0, 0, 1, 1, 2, 2});
+  const GatherRoute route = gather_route(nodes, 3, GatherWay::ring);
+  ASSERT_EQ(route.between.size(), 2u);
+  for (const WirePhase& phase : route.between) {
+    ASSERT_EQ(phase.out.size(), 1u);
+    EXPECT_EQ(phase.out[0].rank, 5);
+    EXPECT_EQ(phase.in[0].rank, 1);
+  }
+  EXPECT_EQ(route.between[0].out[0].parts, std::vector{3});
+  EXPECT_EQ(route.between[1].out[0].parts, std::vector{1});
+  EXPECT_EQ(gather_route(NodeMap({0, 0, 0}), 1, GatherWay::ring).within.size(), 2u);
+  // The same bytes as straight.
+  for (const auto& layout : kLayouts) {
+    const NodeMap map(layout);
+    SentBytes direct, ring;
+    for (int rank = 0; rank < map.ranks(); ++rank) {
+      direct = direct + sent_in(gather_route(map, rank).between, map, rank, 100);
+      ring = ring + sent_in(gather_route(map, rank, GatherWay::ring).between, map, rank, 100);
     }
+    EXPECT_EQ(ring.between_nodes, direct.between_nodes);
   }
 }
 

@@ -31,15 +31,38 @@ Bytes messages_for(const WirePlan& plan, WireType type, DType dtype) {
 }
 
 TEST(WireCollectives, AnExactGatherHasTheBitsOfAllRanks) {
+  for (const GatherWay way : {GatherWay::direct, GatherWay::ring})
+    for (const auto& layout : kLayouts)
+      on_ranks(layout, [&](Communicator& communicator, CpuStream& stream, const WirePlan& direct) {
+        const WirePlan plan = wire_plan(direct.nodes, direct.rank, way);
+        const int ranks = communicator.size();
+        Values shard(DType::bf16, kShard, communicator.rank()), full(DType::bf16, kShard * ranks);
+        gather_by_messages(communicator, stream, plan, {}, shard.view(), full.view(), {"weights", 1});
+        for (int rank = 0; rank < ranks; ++rank) {
+          Values wanted(DType::bf16, kShard, rank);
+          EXPECT_EQ(std::memcmp(full.part(rank, ranks).data, wanted.bytes.data(), wanted.bytes.size()), 0);
+        }
+      });
+}
+
+TEST(WireCollectives, ACodedGatherAroundARingHasTheBitsOfOneThatGoesStraight) {
   for (const auto& layout : kLayouts)
     on_ranks(layout, [&](Communicator& communicator, CpuStream& stream, const WirePlan& plan) {
-      const int ranks = communicator.size();
-      Values shard(DType::bf16, kShard, communicator.rank()), full(DType::bf16, kShard * ranks);
-      gather_by_messages(communicator, stream, plan, {}, shard.view(), full.view(), {"weights", 1});
-      for (int rank = 0; rank < ranks; ++rank) {
-        Values wanted(DType::bf16, kShard, rank);
-        EXPECT_EQ(std::memcmp(full.part(rank, ranks).data, wanted.bytes.data(), wanted.bytes.size()), 0);
+      const WirePlan ring = wire_plan(plan.nodes, plan.rank, GatherWay::ring);
+      Values shard(DType::bf16, kShard, communicator.rank());
+      std::vector<Bytes> got;
+      for (const WirePlan* way : {&plan, &ring}) {
+        Values full(DType::bf16, kShard * communicator.size());
+        Bytes messages = messages_for(plan, WireType::int8, DType::bf16);
+        Bytes copy(node_copy_bytes(plan, message_bytes(WireType::int8, DType::bf16, kShard)));
+        gather_by_messages(communicator, stream, *way,
+                           {.type = WireType::int8, .messages = messages, .node_copy = copy}, shard.view(), full.view(),
+                           {"weights", 1});
+        got.push_back(full.bytes);
+        got.push_back(copy);
       }
+      EXPECT_EQ(got[0], got[2]);
+      EXPECT_EQ(got[1], got[3]);
     });
 }
 
@@ -167,10 +190,12 @@ TEST(WireCollectives, RanksThatMeanDifferentThingsAreTold) {
   EXPECT_TRUE(names(units, "rank 1", "id 1", "id 0")) << units;
 }
 
-TEST(WireCollectives, OnlyTheSecondExchangeOfACollectiveGoesOn) {
+TEST(WireCollectives, OnlyTheLaterExchangesOfACollectiveGoOn) {
   using enum ExchangePhase;
-  const auto header = [](ExchangePhase phase, std::int64_t id, std::size_t bytes = 100) {
-    return exchange_call(WireType::int8, phase, bytes, {"weights", id}).header;
+  const auto header = [](ExchangePhase phase, std::int64_t id, std::size_t bytes = 100, std::int64_t step = 0) {
+    CallHeader made = exchange_call(WireType::int8, phase, bytes, {"weights", id}).header;
+    made.step = step;
+    return made;
   };
   EXPECT_TRUE(continues(header(gather_between, 1), header(gather_within, 1)));
   EXPECT_TRUE(continues(header(reduce_within, 1), header(reduce_between, 1)));
@@ -179,6 +204,12 @@ TEST(WireCollectives, OnlyTheSecondExchangeOfACollectiveGoesOn) {
   EXPECT_FALSE(continues(header(gather_within, 1), header(gather_within, 1)));
   EXPECT_FALSE(continues(header(gather_between, 1), header(reduce_between, 1)));
   EXPECT_FALSE(continues({}, header(gather_within, 1)));
+  EXPECT_TRUE(continues(header(gather_between, 1), header(gather_between, 1, 100, 1)));
+  EXPECT_TRUE(continues(header(gather_between, 1, 100, 1), header(gather_between, 1, 100, 2)));
+  EXPECT_TRUE(continues(header(gather_between, 1, 100, 2), header(gather_within, 1)));
+  EXPECT_FALSE(continues(header(gather_between, 1), header(gather_between, 1, 100, 2)));
+  EXPECT_FALSE(continues(header(gather_between, 1, 100, 2), header(gather_between, 1)));
+  EXPECT_FALSE(continues(header(gather_between, 1), header(gather_between, 2, 100, 1)));
 }
 
 // A communicator whose messages lose a bit on the way.

@@ -92,6 +92,20 @@ def bits_are_those_of_one_host():
         return "exact runs as on one host, coded runs as before"
 
 
+def a_ring_has_the_bits_and_bytes_of_the_straight_way():
+    names = ("node1", "node2", "node3")
+    with Hosts(3) as hosts:
+        model = make_model(hosts.directory)
+        direct, ring, auto = (Run(hosts, model, 2, "--gather-dtype", "int8", "--gather-route", way, names=names, ranks_per_host=1)
+                              for way in ("direct", "ring", "auto"))
+        routes = [run.plan["communication"]["all_gather"] for run in (direct, ring, auto)]
+        expect(routes[0]["route"] == "direct" and routes[1]["route"] == "ring", f"the plans have {routes}", ring.job)
+        expect("around a ring" in routes[2]["why"], f"the plan has {routes[2]}", auto.job)
+        expect(direct.hash == ring.hash == auto.hash, "another way has other bits", ring.job)
+        expect(direct.counted() == ring.counted(), f"{direct.counted()} and {ring.counted()} bytes between nodes", ring.job)
+        return routes[2]["why"]
+
+
 if __name__ == "__main__":
     harness.skip_if_unavailable()
-    sys.exit(run_cases([bytes_between_nodes, bits_are_those_of_one_host]))
+    sys.exit(run_cases([bytes_between_nodes, bits_are_those_of_one_host, a_ring_has_the_bits_and_bytes_of_the_straight_way]))

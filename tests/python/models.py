@@ -173,6 +173,20 @@ class FrozenTrunk(Plain):
             block.requires_grad_(False)
 
 
+class ListedParameters(Plain):
+    """Parameters in lists and dicts, which are modules that never run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixing = nn.ParameterList(nn.Parameter(torch.randn(8, 8) / 3) for _ in range(3))
+        self.shifts = nn.ParameterDict({"first": nn.Parameter(torch.zeros(8))})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for weight in self.mixing:
+            x = torch.tanh(x @ weight)
+        return super().forward(x + self.shifts["first"])
+
+
 OF_TOKENS = (Tied, Borrowing)
 AWKWARD = (
     Plain,
@@ -188,6 +202,7 @@ AWKWARD = (
     WithUnused,
     OwnParameters,
     FrozenTrunk,
+    ListedParameters,
 )
 
 

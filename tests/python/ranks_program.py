@@ -62,6 +62,24 @@ def pass_on(directory: Path, ranks: int) -> dict[str, Any]:
     return dict(loaded=loaded, seen=seen, weights=weights)
 
 
+def overflow_on_the_last() -> dict[str, Any]:
+    """Of a float16 module, one rank's gradients: all ranks leave the step out."""
+    model = make(Plain).half()
+    opt = OPTIMIZERS["sgd"](model.parameters())
+    zeepo.init(model, opt, stage=2, initial_scale_power=10)
+    before = zeepo.report()["weights_hash"]
+    for bad in (zeepo.rank() == zeepo.world_size() - 1, False):
+        x, y = batch(Plain, zeepo.rank())
+        loss = torch.nn.functional.cross_entropy(model(x.half()).float(), y)
+        (loss * (float("inf") if bad else 1)).backward()
+        opt.step()
+    report = zeepo.report()
+    zeepo.close()
+    return {name: report[name] for name in ("loss_scale", "skipped_steps", "steps")} | {
+        "stepped": report["weights_hash"] != before
+    }
+
+
 def main() -> None:
     directory = sys.argv[1]
     ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
@@ -82,6 +100,7 @@ def main() -> None:
         # Adam would not tell the sum of the ranks' gradients from their mean.
         "SGD": train_in(Plain, ["stage 0", "stage 3"], "sgd"),
     }
+    results["overflow"] = overflow_on_the_last()
     results["saved"] = pass_on(Path(directory) / "saved", ranks)
     if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
         print(json.dumps(results))

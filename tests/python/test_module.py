@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -171,16 +172,36 @@ def test_what_cannot_be_says_so_at_once():
     assert issubclass(zeepo.Error, RuntimeError)
 
 
-def test_a_parameter_changed_behind_zeepos_back_is_an_error():
-    for change in (lambda p: p.detach().zero_(), lambda p: setattr(p, "data", torch.zeros_like(p))):
+@pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
+def test_a_parameter_changed_behind_zeepos_back_is_an_error(options):
+    def write(p):
+        with torch.no_grad():
+            p.mul_(2)
+
+    for change in (write, lambda p: p.detach().zero_(), lambda p: p.data.clamp_(0, 1), lambda p: p.data[0].fill_(3)):
         model = make(Plain)
         opt = adamw(model)
-        zeepo.init(model, opt)
+        zeepo.init(model, opt, **options)
         loss_of(model, *batch(Plain, 0)).backward()
         change(model.outward.weight)
-        with pytest.raises(zeepo.Error, match="outward.weight"):
+        with pytest.raises(zeepo.Error, match="outward.weight was written to between two steps"):
             opt.step()
         zeepo.close()
+
+
+def test_other_memory_of_a_parameter_is_refused_at_once():
+    model = make(Plain)
+    opt = adamw(model)
+    zeepo.init(model, opt)
+    weight = model.outward.weight
+    for change in (lambda: setattr(weight, "data", torch.zeros_like(weight)), model.bfloat16, model.double):
+        with pytest.raises(zeepo.Error, match="its .data was set, or the module moved or converted"):
+            change()
+    model.to("cpu").float()  # as it is
+    step(model, opt)
+    zeepo.close()
+    weight.data = torch.zeros_like(weight)
+    assert not weight.any() and "data" not in torch.Tensor.__dict__
 
 
 def test_what_is_unfrozen_or_added_later_is_an_error():
@@ -298,3 +319,69 @@ def test_the_model_of_the_one_optimizer_is_found():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "30\n", done.stderr
+
+
+def test_what_would_be_lost_says_so(capfd):
+    model = make(Plain)
+    opt = adamw(model)
+    loss_of(model, *batch(Plain, 0)).backward()
+    opt.step()
+    saved = opt.state_dict()
+    zeepo.init(model, opt)
+    assert "the optimizer has state of PyTorch's steps" in capfd.readouterr().err
+    assert opt.state_dict()["param_groups"] and opt.state_dict()
+    assert capfd.readouterr().err.count("optimizer.state_dict() has rates, and no moments") == 1
+    with pytest.raises(zeepo.Error, match="the moments are zeepo's"):
+        opt.load_state_dict(saved)
+    opt.load_state_dict(dict(saved, state={}))
+    loss_of(model, *batch(Plain, 1)).backward()
+    with pytest.raises(zeepo.Error, match="clips by the norm"):
+        nn.utils.clip_grad_value_(model.parameters(), 0.1)
+    model.inward.weight.grad = torch.ones_like(model.inward.weight)
+    with pytest.raises(zeepo.Error, match="the .grad of inward.weight was set"):
+        opt.step()
+    model.inward.weight.grad = None
+    model.inward.requires_grad_(False)
+    with pytest.raises(zeepo.Error, match="inward.weight was trained at zeepo.init\\(\\) and is frozen now"):
+        opt.step()
+    zeepo.close()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for name, value in (("momentum", 0.9), ("nesterov", True)):
+        zeepo.init(model, opt)
+        loss_of(model, *batch(Plain, 1)).backward()
+        before, opt.param_groups[0][name] = opt.param_groups[0][name], value
+        with pytest.raises(zeepo.Error, match=rf"optimizer.step\(\): .*{name}={value}"):
+            opt.step()
+        opt.param_groups[0][name] = before
+        zeepo.close()
+    lazy = nn.Sequential(nn.LazyLinear(4))
+    with pytest.raises(zeepo.Error, match="0.weight has no shape before the module was called"):
+        zeepo.init(lazy)
+
+
+def test_streamed_weights_are_fetched_for_a_penalty_and_refused_in_another_thread():
+    def run(options):
+        model = make(Plain)
+        opt = adamw(model)
+        if options is not None:
+            zeepo.init(model, opt, **options)
+        losses = []
+        for number in range(4):
+            penalty = sum(p.square().sum() for p in model.parameters())
+            loss = loss_of(model, *batch(Plain, number)) + 0.01 * penalty
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            losses.append(loss.item())
+        if options is not None:
+            zeepo.close()
+        return losses
+
+    expected = run(None)
+    for options in ({}, STREAMED):
+        assert run(options) == pytest.approx(expected, rel=1e-5)
+    model = make(Plain)
+    zeepo.init(model, adamw(model), **STREAMED)
+    with ThreadPoolExecutor(1) as threads, pytest.raises(zeepo.Error, match="in another thread than zeepo.init"):
+        threads.submit(model, batch(Plain, 0)[0]).result()
+    zeepo.close()

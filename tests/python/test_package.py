@@ -33,3 +33,9 @@ def test_the_engine_needs_no_libtorch():
     libraries = subprocess.run(["ldd", str(engines[0])], capture_output=True, text=True, check=True).stdout
     assert "libc.so" in libraries
     assert "torch" not in libraries and "libc10" not in libraries and "not found" not in libraries
+
+
+def test_an_older_pytorch_is_refused():
+    script = "import torch; torch.__version__ = '2.3.1+cpu'; import zeepo"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "ImportError: zeepo needs PyTorch 2.4 or newer, and this is 2.3.1+cpu" in done.stderr

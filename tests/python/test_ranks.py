@@ -34,6 +34,9 @@ def alone():
 def test_every_stage_and_number_of_ranks_agrees(tmp_path):
     of_ranks = {n: json.loads(under_mpirun(n, HERE / "ranks_program.py", tmp_path).stdout) for n in (2, 1, 3)}
     saved = {n: results.pop("saved") for n, results in of_ranks.items()}
+    for results in of_ranks.values():
+        expected = {"loss_scale": 512, "skipped_steps": 1, "steps": 1, "stepped": True}
+        assert results.pop("overflow") == expected
     for n in (1, 3):  # what two have saved
         assert saved[n]["loaded"] == saved[2]["loaded"]
         assert saved[n]["seen"] == pytest.approx(saved[2]["seen"], rel=1e-6)

@@ -58,18 +58,6 @@ def test_another_optimizer_of_the_parameters_is_an_error():
         late.step()
 
 
-def test_a_scaled_loss_is_an_error():
-    model = make(Plain)
-    opt = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
-    scaler = torch.amp.GradScaler("cpu")
-    zeepo.init(model, opt)
-    before = zeepo.report()["weights_hash"]
-    scaler.scale(loss_of(model, *batch(Plain, 0))).backward()
-    with pytest.raises(zeepo.Error, match="GradScaler"):
-        scaler.step(opt)
-    assert zeepo.report()["weights_hash"] == before
-
-
 @pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
 @pytest.mark.parametrize("place", ["forward", "backward"])
 def test_close_right_after_a_failure_leaves_the_weights(options, place):

@@ -19,7 +19,8 @@ EXECUTION = ["--threads", "--stage", "--comm", "--timeout", "--simulate-link", "
              "--offload-activations", "--cache-policy", "--nvme-path", "--prefetch", "--no-tune", "--log", "--trace",
              "--output", "--output-dtype", "--output-retry", "--output-fallback", "--config", "--checkpoint-dir",
              "--checkpoint-every", "--checkpoint-keep", "--checkpoint-memory", "--tensorboard", "--csv", "--prometheus",
-             "--dashboard", "--eval-data", "--eval-every", "--eval-samples", "--on-nan", "--node-copy"]
+             "--dashboard", "--eval-data", "--eval-every", "--eval-samples", "--on-nan", "--node-copy",
+             "--gather-route"]
 # What is for a GPU, or is drawn by another test.
 LEFT_OUT = ["--help", "--no-communication", "--device", "--matmul-dtype", "--resume", "--allow-changes", "--elastic",
             "--hosts", "--ranks-per-host", "--stop-grace"]
@@ -83,7 +84,7 @@ def draw_rule(case, model):
     if case.chance(0.5):
         rule["--dropout"] = case.one_of(["0", "0.1", "0.5"])
     if case.chance(0.3):
-        rule["--blocks-per-unit"] = case.one_of(["2", "3", "100"])
+        rule["--blocks-per-unit"] = case.one_of(["2", "3", "100", "auto"])
     if case.chance(0.3):
         rule["--tile-linear"] = case.one_of(["2", "3", "7"])
     if case.chance(0.25):
@@ -191,6 +192,8 @@ def draw_pace(case, rule):
         options["--timeout"] = "50"
     if case.chance(0.2):
         options["--comm"] = case.one_of(["auto", "mpi"])
+    if case.chance(0.2):
+        options["--gather-route"] = case.one_of(["auto", "direct", "ring"])
     if case.chance(0.3):
         options["--eval-data"] = rule["--data"]
         options["--eval-every"] = case.one_of(["1", "2", "100"])

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "tests/support/errors.h"
 #include "zeepo/comm/threads/threads_world.h"
@@ -168,6 +169,63 @@ TEST(TorchEngine, AStepBeforeAllMicroStepsIsAnErrorAndKeepsThem) {
     for (int pass = 0; pass < 3; ++pass) run_pass(engine);
     engine.step(rules(0.25, 0.25));
     EXPECT_NEAR(weight(engine, "0.0"), 0.0625, 1e-6);
+  });
+}
+
+TEST(TorchEngine, GradientsOfALossThatTheCallerScaledAreDividedByTheScale) {
+  on_ranks(2, [](Runtime& runtime) {
+    TorchEngine engine(runtime, four_units(), sgd(2), AbsentMemory::stale);
+    load_ones(engine);
+    const double norm = std::sqrt(double{2 * kUnits * kElements});
+    run_pass(engine, 1024);
+    EXPECT_NEAR(engine.unscale(1024), norm, 1e-3);
+    engine.step(rules(0.5, 0.5));
+    EXPECT_EQ(weight(engine, "0.0"), 0.5);
+    run_pass(engine, 256);
+    EXPECT_NEAR(engine.unscale(256), norm / 2, 1e-3);
+    EXPECT_NEAR(engine.clip_to(static_cast<float>(norm / 4)), norm / 2, 1e-3);
+    engine.step(rules(0.5, 0.5));
+    EXPECT_NEAR(weight(engine, "0.0"), 0.375, 1e-6);
+    run_pass(engine, std::numeric_limits<float>::infinity());
+    EXPECT_FALSE(std::isfinite(engine.unscale(1024)));
+    engine.drop_gradients();
+    run_pass(engine);
+    engine.step(rules(1, 1));
+    EXPECT_EQ(weight(engine, "0.0"), 0);
+  });
+}
+
+// Each gradient is 1, times the loss scale and `factor`.
+void run_half_pass(TorchEngine& engine, float factor = 1) {
+  engine.begin_call(Recorded::yes);
+  for (std::size_t u = kUnits; u-- > 0;)
+    for (const std::size_t i : {std::size_t{1}, std::size_t{0}}) {
+      std::vector<f16> gradient(kElements, from_float<f16>(factor * engine.loss_scale()));
+      engine.add_gradient({u, i}, reinterpret_cast<std::byte*>(gradient.data()));
+    }
+}
+
+TEST(TorchEngine, InHalfPrecisionAStepThatOverflowsIsSkippedAndLowersTheScale) {
+  on_ranks(1, [](Runtime& runtime) {
+    EngineOptions options = sgd();
+    options.dtype = DType::f16;
+    options.loss_scale = {.initial = 1024, .least = 512, .patience = 2};
+    TorchEngine engine(runtime, four_units(), options, AbsentMemory::stale);
+    load_ones(engine);
+    EXPECT_EQ(engine.loss_scale(), 1024);
+    run_half_pass(engine, 1024);
+    EXPECT_TRUE(engine.step(rules(0.25, 0.25)).skipped);
+    EXPECT_EQ(engine.loss_scale(), 512);
+    EXPECT_EQ(weight(engine, "0.0"), 1);
+    run_half_pass(engine, 1024);
+    EXPECT_TRUE(names(error_text([&] { engine.step(rules(0.25, 0.25)); }), "even with a loss scale of 512"));
+    for (int step = 0; step < 2; ++step) {
+      run_half_pass(engine);
+      EXPECT_NEAR(engine.clip_to(0), std::sqrt(double{2 * kUnits * kElements}), 1e-3);
+      EXPECT_FALSE(engine.step(rules(0.25, 0.25)).skipped);
+    }
+    EXPECT_EQ(engine.loss_scale(), 1024);
+    EXPECT_EQ(weight(engine, "3.1"), 0.5);
   });
 }
 

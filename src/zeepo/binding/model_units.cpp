@@ -155,4 +155,17 @@ ModelUnits plan_units(Module& model, std::int64_t blocks_per_unit) {
   return plan;
 }
 
+std::int64_t blocks_worth_a_message(Module& model) {
+  constexpr std::int64_t kFewestUnits = 4;
+  std::int64_t blocks = 0, elements = 0;
+  for (const UnitRoot& root : unit_roots(model)) {
+    if (!root.module->is_checkpointable()) continue;
+    ++blocks;
+    for (const auto& named : named_parameters(*root.module, root.prefix)) elements += named.parameter->elements();
+  }
+  if (elements == 0) return 1;
+  const std::int64_t wanted = (kLeastUnitElements * blocks + elements - 1) / elements;
+  return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, blocks / kFewestUnits));
+}
+
 }  // namespace zeepo

@@ -21,4 +21,9 @@ struct ModelUnits : UnitPlan {
 // parameters beside trained ones make a unit of their own, which has neither gradients nor optimizer state.
 ModelUnits plan_units(Module& model, std::int64_t blocks_per_unit = 1);
 
+// So many blocks that a unit of them has at least kLeastUnitElements, and that at least four units are left, so that
+// one is used while others are on their way. From the model alone: the bits of a run depend on it.
+inline constexpr std::int64_t kLeastUnitElements = std::int64_t{1} << 21;
+std::int64_t blocks_worth_a_message(Module& model);
+
 }  // namespace zeepo

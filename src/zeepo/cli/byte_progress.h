@@ -1,7 +1,6 @@
 // A line on the terminal that follows bytes; nothing where stderr is not a terminal, or the work is short.
 #pragma once
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "zeepo/base/say.h"
 #include "zeepo/base/size.h"
 
 namespace zeepo::cli {
@@ -17,7 +17,7 @@ class ByteProgress {
  public:
   ByteProgress(std::string what, std::int64_t all) : what_(std::move(what)), all_(all) {}
   ~ByteProgress() {
-    if (shown_) fmt::print(stderr, "\n");
+    if (shown_) say("\n");
   }
   ByteProgress(const ByteProgress&) = delete;
   ByteProgress& operator=(const ByteProgress&) = delete;
@@ -28,8 +28,8 @@ class ByteProgress {
     last_ = now;
     shown_ = true;
     const double rate = static_cast<double>(done) / std::chrono::duration<double>(now - start_).count();
-    fmt::print(stderr, "\r\x1b[K{}: {} of {}, {}/s ", what_, format_size(done), format_size(all_),
-               format_size(static_cast<std::int64_t>(rate)));
+    say_anew("{}: {} of {}, {}/s ", what_, format_size(done), format_size(all_),
+             format_size(static_cast<std::int64_t>(rate)));
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/say.h"
 #include "zeepo/checkpoint/checkpoint.h"
 #include "zeepo/cli/byte_progress.h"
 #include "zeepo/cli/commands.h"
@@ -46,7 +47,7 @@ void export_checkpoint(const ExportOptions& options) {
     progress.show(done += static_cast<std::int64_t>(out.size_bytes()));
   };
   write_model_directory(checkpoint.model_folder(), options.output, tensors, read, output);
-  fmt::print(stderr, "step {} in {}: {}\n", checkpoint.manifest().step, name_of(output.dtype), options.output.string());
+  say("step {} in {}: {}\n", checkpoint.manifest().step, name_of(output.dtype), options.output.string());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
+#include "zeepo/base/printable.h"
 #include "zeepo/checkpoint/checkpoint.h"
 #include "zeepo/checkpoint/checkpoint_directory.h"
 #include "zeepo/cli/byte_progress.h"
@@ -26,7 +27,7 @@ struct InspectOptions {
 };
 
 void print_tensor(const std::string& name, const std::string& dtype, const std::vector<std::int64_t>& shape) {
-  fmt::print("  {} {} ({})\n", name, dtype, fmt::join(shape, ", "));
+  fmt::print("  {} {} ({})\n", printable(name), printable(dtype), fmt::join(shape, ", "));
 }
 
 // Those that were not left as they are by default.
@@ -85,7 +86,7 @@ void inspect_checkpoint(const std::filesystem::path& path, const InspectOptions&
   fmt::print("  {} in {} files, written by {} ranks; {} samples visited\n", format_size(checkpoint.bytes()),
              manifest.files.size(), manifest.ranks, manifest.samples);
   if (manifest.eval_loss) fmt::print("  evaluated: loss {:.4f}\n", *manifest.eval_loss);
-  fmt::print("  options:{}\n", given_options(manifest));
+  fmt::print("  options:{}\n", printable(given_options(manifest)));
   if (!options.tensors) return;
   for (const auto& [name, shape] : manifest.weights) print_tensor(name, "fp32", shape);
 }

@@ -43,7 +43,7 @@ class Progress {
     shown_ = true;
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double millions = static_cast<double>(tokens) * 1e-6;
-    say("\rtokenize: {:.1f} M tokens, {:.2f} M/s ", millions, millions / seconds);
+    say_anew("tokenize: {:.1f} M tokens, {:.2f} M/s ", millions, millions / seconds);
   }
 
  private:

@@ -9,7 +9,7 @@ std::string describe(ConstView view) { return fmt::format("{} {}", name_of(view.
 
 Call make_call(Op op, ConstView whole, DType result, int root, const Label& label) {
   return {{op, static_cast<std::int32_t>(whole.dtype), static_cast<std::int32_t>(result), root,
-           static_cast<std::int64_t>(whole.bytes()), label.id, 0, 0, 0, 0},
+           static_cast<std::int64_t>(whole.bytes()), label.id, 0, 0, 0, 0, 0},
           label.what};
 }
 
@@ -75,7 +75,7 @@ Call broadcast_call(int ranks, ConstView x, int root, const Label& label) {
 Call exchange_call(WireType type, ExchangePhase phase, std::size_t part_bytes, const Label& label) {
   const auto u8 = static_cast<std::int32_t>(DType::u8);
   return {{Op::exchange, u8, u8, 0, static_cast<std::int64_t>(part_bytes), label.id, 0, 0,
-           static_cast<std::int32_t>(phase), static_cast<std::int32_t>(type)},
+           static_cast<std::int32_t>(phase), static_cast<std::int32_t>(type), 0},
           label.what};
 }
 
@@ -83,8 +83,9 @@ std::string describe(const CallHeader& header, const std::string& what) {
   if (header.op == Op::finish) return std::string(name_of(header.op));
   if (header.op == Op::exchange) {
     const auto wire = static_cast<std::size_t>(header.wire);  // as another rank says
-    return fmt::format("{} of {} bytes a part as {} for \"{}\" (id {})",
-                       name_of(static_cast<ExchangePhase>(header.phase)), header.bytes,
+    return fmt::format("{}{} of {} bytes a part as {} for \"{}\" (id {})",
+                       name_of(static_cast<ExchangePhase>(header.phase)),
+                       header.step > 0 ? fmt::format(", step {},", header.step) : "", header.bytes,
                        wire < kWireFormats.size() ? kWireFormats[wire].name : "an unknown type", what, header.id);
   }
   std::string text =
@@ -109,8 +110,11 @@ bool continues(const CallHeader& before, const CallHeader& next) {
   if (before.op != Op::exchange || next.op != Op::exchange) return false;
   CallHeader alike = next;
   alike.phase = before.phase;
-  return alike == before && (are(ExchangePhase::gather_between, ExchangePhase::gather_within) ||
-                             are(ExchangePhase::reduce_within, ExchangePhase::reduce_between));
+  alike.step = before.step;
+  if (alike != before) return false;
+  if (next.step > 0) return next.phase == before.phase && next.step == before.step + 1;
+  return are(ExchangePhase::gather_between, ExchangePhase::gather_within) ||
+         are(ExchangePhase::reduce_within, ExchangePhase::reduce_between);
 }
 
 void throw_mismatch(int rank, const Call& call, const Call& first) {

@@ -25,6 +25,7 @@ struct CallHeader {
   std::int64_t id = 0;
   std::int32_t onto = 0, rounded_to = 0;  // of a reduce-scatter: SumInto
   std::int32_t phase = 0, wire = 0;       // of an exchange: ExchangePhase and WireType
+  std::int64_t step = 0;                  // of an exchange, among those of its phase
 
   friend bool operator==(const CallHeader&, const CallHeader&) = default;
 };
@@ -38,7 +39,8 @@ Call all_gather_call(int ranks, ConstView shard, ConstView full, const Label& la
 Call reduce_scatter_call(int ranks, ConstView full, ConstView scratch, ConstView shard, const Label& label,
                          const SumInto& how = {});
 Call all_reduce_call(ConstView x, const Label& label);
-// One of the exchanges that together gather or reduce a whole, whose parts have these bytes as messages of `type`.
+// The first exchange of a phase; together they gather or reduce a whole, whose parts have these bytes as messages of
+// `type`.
 Call exchange_call(WireType type, ExchangePhase phase, std::size_t part_bytes, const Label& label);
 Call broadcast_call(int ranks, ConstView x, int root, const Label& label);
 
@@ -49,8 +51,8 @@ inline std::string describe(const Call& call) { return describe(call.header, cal
 int first_different(std::span<const CallHeader> headers);
 // What all ranks throw when they are not.
 [[noreturn]] void throw_mismatch(int rank, const Call& call, const Call& first);
-// Whether `next` is the second exchange of the collective whose first exchange `before` is: who has made the first
-// makes the second, and no two ranks meet in both.
+// Whether `next` is the exchange that follows on `before` in one collective: who has made the one makes the other, and
+// messages between two ranks come in their order.
 bool continues(const CallHeader& before, const CallHeader& next);
 
 }  // namespace zeepo

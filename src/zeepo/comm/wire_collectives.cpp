@@ -25,15 +25,18 @@ class Messages {
   std::size_t bytes_;
 };
 
-// Sends and receives whole parts, each at its place among all.
-void exchange_parts(Communicator& ranks, const Call& call, const WirePhase& phase, const Messages& parts) {
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-  for (const Hop& hop : phase.out)
-    for (const int part : hop.parts) out.push_back({hop.rank, parts[part]});
-  for (const Hop& hop : phase.in)
-    for (const int part : hop.parts) in.push_back({hop.rank, parts[part]});
-  ranks.exchange(call, out, in);
+// Sends and receives whole parts, each at its place among all, in the route's phases.
+void exchange_parts(Communicator& ranks, Call call, const std::vector<WirePhase>& phases, const Messages& parts) {
+  for (const WirePhase& phase : phases) {
+    std::vector<Outgoing> out;
+    std::vector<Incoming> in;
+    for (const Hop& hop : phase.out)
+      for (const int part : hop.parts) out.push_back({hop.rank, parts[part]});
+    for (const Hop& hop : phase.in)
+      for (const int part : hop.parts) in.push_back({hop.rank, parts[part]});
+    ranks.exchange(call, out, in);
+    ++call.header.step;
+  }
 }
 
 void copy_held(const WirePlan& plan, const Messages& parts, const Messages& copy, bool to_copy) {
@@ -207,8 +210,8 @@ class Reduction {
 
 }  // namespace
 
-WirePlan wire_plan(const NodeMap& nodes, int rank) {
-  return {nodes, rank, gather_route(nodes, rank), reduce_route(nodes, rank)};
+WirePlan wire_plan(const NodeMap& nodes, int rank, GatherWay way) {
+  return {nodes, rank, gather_route(nodes, rank, way), reduce_route(nodes, rank)};
 }
 
 std::size_t node_copy_bytes(const WirePlan& plan, std::size_t part_bytes) {
@@ -228,16 +231,13 @@ void gather_by_messages(Communicator& ranks, CpuStream& stream, const WirePlan& 
       encode(stream, how.type, shard, label.id, parts[plan.rank].data());
     else if (parts[plan.rank].data() != shard.data && bytes > 0)
       std::memcpy(parts[plan.rank].data(), shard.data, bytes);
-    if (plan.nodes.nodes() > 1)
-      exchange_parts(ranks, exchange_call(how.type, ExchangePhase::gather_between, bytes, label), plan.gather.between,
-                     parts);
+    exchange_parts(ranks, exchange_call(how.type, ExchangePhase::gather_between, bytes, label), plan.gather.between,
+                   parts);
     if (!how.node_copy.empty()) copy_held(plan, parts, copy, true);
   } else {
     copy_held(plan, parts, copy, false);
   }
-  if (plan.nodes.nodes() < plan.nodes.ranks())
-    exchange_parts(ranks, exchange_call(how.type, ExchangePhase::gather_within, bytes, label), plan.gather.within,
-                   parts);
+  exchange_parts(ranks, exchange_call(how.type, ExchangePhase::gather_within, bytes, label), plan.gather.within, parts);
   if (!coded) return;
   for (int rank = 0; rank < plan.nodes.ranks(); ++rank)
     WireMessage(how.type, n, parts[rank].data(), rank, label).decode(stream, part_of(full, rank, plan.nodes.ranks()));

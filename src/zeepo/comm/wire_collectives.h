@@ -16,7 +16,7 @@ struct WirePlan {
   GatherRoute gather;
   ReduceRoute reduce;
 };
-WirePlan wire_plan(const NodeMap& nodes, int rank);
+WirePlan wire_plan(const NodeMap& nodes, int rank, GatherWay way = GatherWay::direct);
 
 // What a gather sets out from: all ranks' shards; or the node's own copy of all, which nothing between nodes is sent
 // for.

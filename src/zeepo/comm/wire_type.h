@@ -28,12 +28,17 @@ static_assert([] {
 constexpr const WireFormat& format_of(WireType type) { return kWireFormats[static_cast<std::size_t>(type)]; }
 constexpr std::string_view name_of(WireType type) { return format_of(type).name; }
 
+// How gathered parts come to all nodes: straight to each of them, or around a ring of the nodes. automatic: as the
+// links are found to be (train/gather_route.h), else straight.
+enum class GatherWay : std::uint8_t { automatic, direct, ring };
+
 // What ranks send of weights and gradients.
 struct WireOptions {
   WireType gather = WireType::same, reduce = WireType::same;
   bool feedback = false;   // what codes lose of a gradient is added to the next one
   bool node_copy = false;  // gathered weights are kept, shared out over the ranks of each node, until they are stepped
   int node_size = 0;       // ranks in a row that count as one node; 0: as they are
+  GatherWay gather_way = GatherWay::automatic;
 
   bool coded() const { return gather != WireType::same || reduce != WireType::same; }
   friend bool operator==(const WireOptions&, const WireOptions&) = default;

@@ -31,6 +31,13 @@ void make_directory(const fs::path& path) {
     throw Error("cannot create the directory {}: {}", path.string(), cause ? cause.message() : "it is there already");
 }
 
+// With all that a killed process of the same id has left in it.
+void remove_left(const fs::path& path) {
+  std::error_code cause;
+  fs::remove_all(path, cause);
+  if (cause) throw Error("cannot remove {}, which an earlier try has left: {}", path.string(), cause.message());
+}
+
 void move(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
     throw Error("cannot move {} to {}: {}", from.string(), to.string(), std::strerror(errno));
@@ -76,7 +83,7 @@ StagingDirectory::StagingDirectory(const fs::path& target) : target_(resolved(ta
   path_ = target_exists_ ? target_ / name : fs::path(target_.string() + name);
   try {
     if (!target_exists_) make_parents();
-    fs::remove_all(path_, ignored);  // what a killed process of the same id has left
+    if (file_exists(path_)) remove_left(path_);
     listed_ = PartialPath(path_);
     make_directory(path_);
   } catch (...) {
@@ -87,7 +94,8 @@ StagingDirectory::StagingDirectory(const fs::path& target) : target_(resolved(ta
 
 StagingDirectory::~StagingDirectory() {
   std::error_code ignored;
-  if (!path_.empty()) fs::remove_all(path_, ignored);
+  // An empty one goes even where no file can be opened.
+  if (!path_.empty() && ::rmdir(path_.c_str()) != 0) fs::remove_all(path_, ignored);
   listed_.release();
   remove_parents();
 }

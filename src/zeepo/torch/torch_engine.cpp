@@ -186,25 +186,28 @@ void TorchEngine::check_micro_steps(const char* call) {
       call, micro_steps_, wanted, wanted);
 }
 
+float TorchEngine::unscale(float scale) {
+  const DeviceScope scope = here();
+  if (!finish_passes()) return 0;
+  check_micro_steps("GradScaler");
+  given_scale_ = scale;
+  return get().clip_to(get().plan().options.clip, scale);
+}
+
 float TorchEngine::clip_to(float norm) {
   const DeviceScope scope = here();
   if (!finish_passes()) return 0;
   check_micro_steps("clip_grad_norm_");
-  return get().clip_to(norm);
+  return get().clip_to(norm, given_scale_);
 }
 
 StepResult TorchEngine::step(const std::vector<StepRule>& rules) {
   if (!finish_passes()) return {};
   check_micro_steps("optimizer.step()");
   const DeviceScope scope = here();
-  StepResult result;
-  try {
-    result = get().step(StepRules(rules));
-  } catch (const NotFinite&) {
-    micro_steps_ = 0;  // the engine has dropped them
-    throw;
-  }
-  micro_steps_ = 0;
+  micro_steps_ = 0;  // the engine drops them also where it throws
+  given_scale_ = 1;
+  const StepResult result = get().step(StepRules(rules));
   get().settle(Engine::Settled::weights);
   return result;
 }
@@ -217,6 +220,7 @@ void TorchEngine::drop_gradients() {
   pass_ = Pass::none;
   in_backward_ = false;
   micro_steps_ = 0;
+  given_scale_ = 1;
 }
 
 }  // namespace zeepo

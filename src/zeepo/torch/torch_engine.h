@@ -54,12 +54,18 @@ class TorchEngine final : public Attachment {
 
   // Whether there are gradients to step with. Ends the passes before the step.
   bool finish_passes();
-  // Both throw Error, and keep what there is, before all micro-steps of the step are there.
+  // All three throw Error, and keep what there is, before all micro-steps of the step are there. The caller has
+  // multiplied the loss of these by `scale` besides loss_scale(): the norm of the gradients without both, not finite
+  // where one of them is not.
+  float unscale(float scale);
   float clip_to(float norm);
   // Whoever looks at a weight afterwards, in the order of the stream, sees the new one.
   StepResult step(const std::vector<StepRule>& rules);
   // Drops gradients that no step has taken.
   void drop_gradients();
+  // What the caller is to multiply the loss of the next step by: 1 but in fp16, where a step that overflows is skipped
+  // and lowers it.
+  float loss_scale() { return get().progress().loss_scale.scale; }
 
  private:
   Engine& engine() override { return *engine_; }
@@ -85,6 +91,7 @@ class TorchEngine final : public Attachment {
   std::vector<std::vector<bool>> has_gradient_;
   std::vector<std::vector<std::byte*>> addresses_;  // of each unit's parameters
   float factor_ = 1;                                // of each gradient: the ranks' are averaged
+  float given_scale_ = 1;                           // by unscale(), of the gradients of this step
   Tensor no_loss_;
   std::unique_ptr<FixedMemory> memory_;
   std::unique_ptr<Engine> engine_;

@@ -24,6 +24,8 @@ constexpr std::array kTaken = {std::string_view("--stage"),         std::string_
                                std::string_view("--node-size"),     std::string_view("--cache-policy"),
                                std::string_view("--device"),        std::string_view("--offload-activations"),
                                std::string_view("--placement")};
+// Of the file's section "fp16", by the keys that it has there.
+constexpr std::string_view kOfHalf = "fp16.";
 
 // How much PyTorch saves is not known before. On the CPU host memory is there when it is touched.
 void check_activations(const TrainOptions& options) {
@@ -50,7 +52,7 @@ std::vector<std::string> notes_of(const DeepSpeedConfig& config) {
 }
 
 std::string python_name(std::string name) {
-  name.erase(0, 2);
+  name.erase(0, name.starts_with(kOfHalf) ? kOfHalf.size() : std::string_view("--").size());
   std::ranges::replace(name, '-', '_');
   return name;
 }
@@ -60,7 +62,7 @@ std::string python_name(std::string name) {
 GivenOptions make_torch_options(const OptionTexts& texts, const std::string& config_file, int ranks) {
   for (const auto& [name, text] : texts) {
     if (!find_option(name)) throw UsageError("init: {}: there is no such option", python_name(name));
-    if (std::ranges::find(kTaken, name) == kTaken.end())
+    if (!name.starts_with(kOfHalf) && std::ranges::find(kTaken, name) == kTaken.end())
       throw UsageError("init: {}={}: an option of `zeepo train` that zeepo.init() does not take", python_name(name),
                        text);
   }
@@ -74,6 +76,10 @@ GivenOptions make_torch_options(const OptionTexts& texts, const std::string& con
   options.notes.clear();  // of steps inside the backward pass, which there are none of here
   if (config) options.notes = notes_of(*config);
   check_activations(options.options);
+  const LossScale::Options& scale = options.options.loss_scale;
+  if (!scale.fixed && scale.least > scale.initial)
+    throw UsageError("init: min_loss_scale {}: must be at most the loss scale at the start, {}", scale.least,
+                     scale.initial);
   if (options.options.placement.in_files() && options.options.nvme_paths.empty())
     throw UsageError("init: \"nvme\" needs nvme_path=, a directory for its files");
   return options;

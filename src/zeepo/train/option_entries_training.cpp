@@ -1,9 +1,28 @@
+#include "zeepo/binding/model_units.h"
 #include "zeepo/train/option_entries.h"
 #include "zeepo/train/option_kinds.h"
 
 namespace zeepo {
 
 using namespace option_kinds;
+
+namespace {
+
+TrainOption blocks_per_unit(TrainOption option) {
+  const auto field = [](auto& o) -> auto& { return o.blocks_per_unit; };
+  option = whole(std::move(option), field, {.least = 1, .absent = 0});
+  option.type = "TEXT";
+  option.parse = [parse = option.parse](TrainOptions& o, const std::string& text) {
+    if (text == "auto")
+      o.blocks_per_unit = 0;
+    else
+      parse(o, text);
+  };
+  option.text = [text = option.text](const TrainOptions& o) { return o.blocks_per_unit == 0 ? "auto" : text(o); };
+  return option;
+}
+
+}  // namespace
 
 void add_data_options(std::vector<TrainOption>& table) {
   constexpr OptionGroup kGroup = OptionGroup::data;
@@ -176,10 +195,13 @@ void add_numerics_options(std::vector<TrainOption>& table) {
               .help = "Gradients over the ranks: each micro-step, or last, their local sum (stages 0 and 1): "
                       "less traffic, other rounding"},
              [](auto& o) -> auto& { return o.reduce; }, {{"each", Reduce::each}, {"last", Reduce::last}}));
-  table.push_back(whole({.name = "--blocks-per-unit",
-                         .group = kGroup,
-                         .help = "Transformer blocks that travel together; the gradient norm is summed by them"},
-                        [](auto& o) -> auto& { return o.blocks_per_unit; }, {.least = 1}));
+  table.push_back(blocks_per_unit(
+      {.name = "--blocks-per-unit",
+       .group = kGroup,
+       .help =
+           fmt::format("Transformer blocks that travel together; the gradient norm is summed by them. auto: as many "
+                       "small ones as have {} weights, by the model alone",
+                       kLeastUnitElements)}));
   table.push_back(
       whole({.name = "--tile-linear",
              .group = kGroup,

@@ -88,6 +88,15 @@ void add_wire_options(std::vector<TrainOption>& table) {
                          .otherwise = "the ranks on each machine",
                          .deepspeed_also = {"zero_optimization.zero_hpz_partition_size"}},
                         [](auto& o) -> auto& { return o.wire.node_size; }, {.least = 1, .absent = 0}));
+  table.push_back(choice(
+      {.name = "--gather-route",
+       .group = kGroup,
+       .help = "How gathered weights come to all nodes: direct, from each rank to every node; ring, from each node to "
+               "the next; or auto, as the ranks measure at the start where there are three nodes or more. The same "
+               "bits",
+       .effect = Effect::execution},
+      [](auto& o) -> auto& { return o.wire.gather_way; },
+      {{"auto", GatherWay::automatic}, {"direct", GatherWay::direct}, {"ring", GatherWay::ring}}));
   table.push_back(balance({.name = "--balance",
                            .group = kGroup,
                            .help = "Rows of each micro-step by the ranks' speeds: off, --micro-batch each; auto, by "

@@ -42,6 +42,7 @@ void check_comm(const TrainOptions& options) {
 std::string first_wire_option(const WireOptions& wire) {
   if (wire.gather != WireType::same) return fmt::format("--gather-dtype {}", name_of(wire.gather));
   if (wire.reduce != WireType::same) return fmt::format("--reduce-dtype {}", name_of(wire.reduce));
+  if (wire.gather_way == GatherWay::ring) return "--gather-route ring";
   return wire.node_copy ? "--node-copy" : "";
 }
 

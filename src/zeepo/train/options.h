@@ -43,7 +43,7 @@ struct TrainOptions {
   int stage = 0;
   Reduce reduce = Reduce::each;
   SumOrder sum_order = SumOrder::global;
-  std::int64_t blocks_per_unit = 1;
+  std::int64_t blocks_per_unit = 1;         // 0: by the model, see binding/model_units.h
   bool batch_invariant = false;             // see device/devices.h
   Products products = Products::as_stored;  // of the linear layers of the blocks
   std::int64_t linear_tiles = 1;            // that each linear layer of the blocks runs as

@@ -72,7 +72,7 @@ void Progress::step(const StepReport& report) {
   if (report.result.skipped) line += fmt::format("  skipped: overflow at loss scale {:.0f}", report.result.loss_scale);
   if (report.step < steps_) line += fmt::format("  {} left", duration(left));
   if (terminal_) {
-    zeepo::say("\r\x1b[K{}", line);
+    say_anew("{}", line);
     std::fflush(stderr);
     open_line_ = true;
   } else {

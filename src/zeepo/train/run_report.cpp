@@ -66,7 +66,7 @@ void RunReport::plan(const RunPlan& plan, const PlacementChoice& choice, std::in
   event["placement"]["chosen"] = options.choose.any();
   if (options.choose.any()) event["placement"].update(to_json(choice));
   event["tuning"] = {{"prefetch_bytes", levels.prefetch_bytes}, {"pieces_under_way", levels.pieces_under_way}};
-  if (communicator_.size() > 1) event["communication"] = wire_json(options, communicator_);
+  if (communicator_.size() > 1) event["communication"] = wire_json(setup, communicator_);
   if (auto balance = balance_json(setup); !balance.is_null()) event["balance"] = std::move(balance);
   if (silent_) event["no_communication"] = true;
   if (auto below = step_below_json(plan); !below.is_null()) event["step_below"] = std::move(below);
@@ -78,7 +78,10 @@ void RunReport::plan(const RunPlan& plan, const PlacementChoice& choice, std::in
   if (options.backend == Backend::cuda && communicator_.size() > 1)
     say("{} ranks, at most {} on a GPU; what they send {}\n", communicator_.size(), place.most_ranks,
         communicator_.on_device() != nullptr ? "goes by NCCL" : "passes through host memory");
-  if (const std::string text = wire_text(options, communicator_); !text.empty()) say("{}\n", text);
+  if (setup.blocks_chosen)
+    say("--blocks-per-unit auto: {} block{} of the model a unit\n", options.blocks_per_unit,
+        options.blocks_per_unit == 1 ? "" : "s");
+  if (const std::string text = wire_text(setup, communicator_); !text.empty()) say("{}\n", text);
   if (const std::string text = balance_text(setup); !text.empty()) say("{}\n", text);
   if (silent_) say("--no-communication: the ranks send each other nothing; losses and weights mean nothing\n");
   say("{}", table_of(plan.memory.peak, plan.budgets));

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "zeepo/base/error.h"
+#include "zeepo/binding/model_units.h"
 #include "zeepo/budget/memory_plan.h"
 #include "zeepo/nn/freeze.h"
 #include "zeepo/nn/layers.h"
@@ -69,7 +70,13 @@ RunSetup make_setup(TrainOptions options, const RankShape& ranks, const ModelCon
   if (options.seq_len > config.max_positions)
     throw UsageError("train: --seq-len {}: the model has {} positions", options.seq_len, config.max_positions);
   auto model = model_for(config, options);
-  return {.options = std::move(options), .config = std::move(config), .model = std::move(model), .ranks = ranks};
+  const bool choose_blocks = options.blocks_per_unit == 0;
+  if (choose_blocks) options.blocks_per_unit = blocks_worth_a_message(*model);
+  return {.options = std::move(options),
+          .config = std::move(config),
+          .model = std::move(model),
+          .ranks = ranks,
+          .blocks_chosen = choose_blocks};
 }
 
 int RunSetup::pieces_under_way() const {
@@ -111,6 +118,7 @@ RunSetup RunSetup::with(const Arrangement& arrangement) const {
 RunSetup RunSetup::with(TrainOptions changed) const {
   RunSetup other = *this;
   other.options = std::move(changed);
+  if (other.options.blocks_per_unit == 0) other.options.blocks_per_unit = blocks_worth_a_message(*model);
   if (other.options.micro_batch != options.micro_batch) other.balanced = {};
   if (other.options.linear_tiles != options.linear_tiles || other.options.products != options.products ||
       other.options.freeze != options.freeze)

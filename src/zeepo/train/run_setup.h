@@ -24,9 +24,14 @@ struct RunSetup {
     std::vector<double> speeds;      // of each rank
     std::vector<std::int64_t> rows;  // of a micro-step, that each rank computes
   } balanced = {};                   // by speed; empty: --micro-batch rows each
-  std::int64_t host_room = 0;        // of host memory, that buffers are sized for; 0: plenty
-  TuningRange levels = {};           // that memory is planned for; empty: as the options say
-  bool room_to_probe = true;         // for the host's part of the step to be measured and tuned
+  struct TimedGathers {
+    std::int64_t part_bytes = 0;  // of each rank; 0: none was timed
+    double direct_seconds = 0, ring_seconds = 0;
+  } timed_gathers = {};        // at the start, see gather_route.h
+  bool blocks_chosen = false;  // --blocks-per-unit auto
+  std::int64_t host_room = 0;  // of host memory, that buffers are sized for; 0: plenty
+  TuningRange levels = {};     // that memory is planned for; empty: as the options say
+  bool room_to_probe = true;   // for the host's part of the step to be measured and tuned
 
   int pieces_under_way() const;  // that there are buffers for
   std::int64_t tokens_per_step() const;

@@ -8,6 +8,7 @@
 #include "zeepo/model/model_tensors.h"
 #include "zeepo/train/balance.h"
 #include "zeepo/train/evaluation.h"
+#include "zeepo/train/gather_route.h"
 #include "zeepo/train/model_saving.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/train/step_side.h"
@@ -99,8 +100,9 @@ void Trainer::run() {
   if (!options_.from_scratch) files.emplace(options_.model);
   const GpuPlace place = options_.backend == Backend::cuda ? find_gpu(communicator_) : GpuPlace{};
   const RunSetup balanced = balance_ranks(setup_, saved_speeds(setup_, communicator_), place, communicator_);
+  const RunSetup routed = choose_gather_route(balanced, communicator_);
   const auto rooms = gather_rooms(communicator_, room_of(tier_options(options_), place, communicator_.local_size()));
-  const PlacementChoice choice = choose_(balanced, rooms, communicator_);
+  const PlacementChoice choice = choose_(routed, rooms, communicator_);
   const RunSetup chosen = give_snapshots_room(choice.setup, rooms);
   check_agreement(communicator_, {{"the placement chosen", flags_of(chosen.arrangement())},
                                   {"the host memory that buffers are sized for", fmt::format("{}", chosen.host_room)}});

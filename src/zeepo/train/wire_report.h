@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "zeepo/train/options.h"
+#include "zeepo/train/run_setup.h"
 
 namespace zeepo {
 
 // {"nodes":2,"all_gather":{"route":"by nodes","dtype":"int8","why":".."},"reduce_scatter":{..},"node_copy":true}
-nlohmann::ordered_json wire_json(const TrainOptions& options, Communicator& communicator);
+nlohmann::ordered_json wire_json(const RunSetup& setup, Communicator& communicator);
 // For people; empty where nothing is other than usual.
-std::string wire_text(const TrainOptions& options, Communicator& communicator);
+std::string wire_text(const RunSetup& setup, Communicator& communicator);
 
 }  // namespace zeepo

@@ -22,11 +22,12 @@ Collectives::Collectives(Communicator& communicator, Overlap overlap, const Wire
     : communicator_(communicator),
       overlap_(overlap),
       timeline_(Device::current().timeline),
-      wire_(wire_plan(NodeMap::of(communicator, wire.node_size), communicator.rank())),
+      wire_(wire_plan(NodeMap::of(communicator, wire.node_size), communicator.rank(), wire.gather_way)),
+      ring_(wire.gather_way == GatherWay::ring),
       on_host_(Device::current().compute.plays() == Backend::cpu && communicator.on_device() == nullptr) {
   if (alone()) return;
-  if ((wire.coded() || wire.node_copy) && !on_host_)
-    throw Error("engine: coded messages and copies in nodes are for ranks on CPUs; on a GPU leave them out");
+  if ((wire.coded() || wire.node_copy || ring_) && !on_host_)
+    throw Error("engine: coded messages, copies in nodes and rings are for ranks on CPUs; on a GPU leave them out");
   const Device& device = Device::current();
   const bool staged = device.compute.plays() == Backend::cuda && communicator.on_device() == nullptr;
   if (staged) {
@@ -88,7 +89,7 @@ SentBytes Collectives::sent_to_all(std::size_t bytes) const {
 
 PendingCollective Collectives::all_gather(ConstView shard, View full, const Label& label, std::vector<Completion> after,
                                           const GatherWire& wire) {
-  const bool by_messages = wire.type != WireType::same || wire.node_copy || (on_host_ && wire_.nodes.matter());
+  const bool by_messages = wire.type != WireType::same || wire.node_copy || (on_host_ && wire_.nodes.matter()) || ring_;
   const SentBytes sent = by_messages
                              ? sent_by_gather(wire_, wire.from, message_bytes(wire.type, full.dtype, shard.elements()))
                              : sent_to_all(full.bytes());

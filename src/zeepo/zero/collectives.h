@@ -90,6 +90,7 @@ class Collectives {
   double stalled_seconds_ = 0;
   CommBytes sent_;
   WirePlan wire_;
+  bool ring_;     // gathers go around
   bool on_host_;  // the memory of this Device is host memory
   Tensor wire_room_;
   ThreadPool wire_pool_{1};  // coding is done on the thread that sends

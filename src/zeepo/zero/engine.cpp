@@ -246,10 +246,10 @@ void Engine::abandon_pass() {
   if (pass_.kind == PassKind::training) weights_.drop_cache();
 }
 
-float Engine::clip_to(float clip) {
+float Engine::clip_to(float clip, float scale) {
   if (micro_step_.number != micro_step_.count)
     throw Error("engine: clip_to() after {} of {} micro-steps", micro_step_.number, micro_step_.count);
-  return norm_.finish_clipped_to(clip);
+  return norm_.finish_clipped_to(clip, scale);
 }
 
 StepResult Engine::step(const StepRules& rules, float note) {

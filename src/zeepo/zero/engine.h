@@ -118,8 +118,9 @@ class Engine {
   // `note` is a number of this rank's that travels with the losses: how the ranks agree on something at this step.
   // `rules`: a learning rate, or a rule for each group of parameters, which cannot be with steps in the backward pass.
   StepResult step(const StepRules& rules, float note = 0);
-  // Before such a step: the norm of its gradients, which the step clips to `clip` instead of the options'.
-  float clip_to(float clip);
+  // Before such a step, as often as is wanted: the norm of its gradients, which the step clips to `clip` instead of the
+  // options'. scale: what a front end has multiplied the loss by, which the step divides its gradients by.
+  float clip_to(float clip, float scale = 1);
   // Returns when every weight is stepped, and nothing is on its way: others may then use the communicator. Or, of the
   // weights alone, when what the compute stream is given from now on sees the new ones, while states go on down.
   enum class Settled : bool { weights, all };

@@ -79,16 +79,16 @@ void GradientNorm::finish_unit(std::size_t unit) {
 }
 
 void GradientNorm::finish(float note) {
-  if (!std::exchange(finished_ahead_, false)) finish(note, plan_.options.clip);
+  if (!std::exchange(finished_ahead_, false)) finish(note, plan_.options.clip, 1);
 }
 
-float GradientNorm::finish_clipped_to(float clip) {
-  finish(0, clip);
+float GradientNorm::finish_clipped_to(float clip, float scale) {
+  finish(0, clip, scale);
   finished_ahead_ = true;
   return take().norm;
 }
 
-void GradientNorm::finish(float note, float clip) {
+void GradientNorm::finish(float note, float clip, float scale) {
   if (note != own_note_) {
     const View to = own_losses_.part(0, {1}).view();
     launch([&](auto& s) { fill(s, to, note); });
@@ -101,7 +101,7 @@ void GradientNorm::finish(float note, float clip) {
   const View blocks = blocks_.part(0, {layout_.blocks}).view();
   launch([&](auto& s) {
     merge_norm_nodes(s, nodes_.view(), table_.view(), blocks);
-    finish_norm(s, blocks, loss_scale_.value(), clip, control_.view());
+    finish_norm(s, blocks, loss_scale_.value() * scale, clip, control_.view());
     copy_to_host(s, control_.view().data, host_memory_.data(), sizeof(StepControl));
     sent_ = point_of(s);
   });

@@ -35,8 +35,9 @@ class GradientNorm {
   void finish(float note = 0);
   // The step is not taken.
   void abandon() { finished_ahead_ = false; }
-  // Ahead of finish(), which then does nothing: the same, clipped to `clip` instead of the options'. The norm.
-  float finish_clipped_to(float clip);
+  // Ahead of finish(), which then does nothing: the same, clipped to `clip` instead of the options', of gradients that
+  // are `scale` times as large besides the loss scale. The norm without both.
+  float finish_clipped_to(float clip, float scale);
   // Waits until the control, the loss and the ranks' notes are on the host.
   const StepControl& take();
   // For OnNan::skip, before anything is stepped: a loss that is not finite skips the step, as gradients do.
@@ -70,7 +71,7 @@ class GradientNorm {
   Sent sent_with(std::int64_t micro_step) const;
   float loss_of(const MicroBatchPlace& place) const;
   void send_losses(std::int64_t end);
-  void finish(float note, float clip);
+  void finish(float note, float clip, float scale);
   float* host_losses() const { return reinterpret_cast<float*>(host_memory_.data()) + kControlSize; }
 
   const StatePlan& plan_;

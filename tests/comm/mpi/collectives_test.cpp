@@ -95,6 +95,28 @@ TEST(Mpi, GathersAndReductionsByNodesInARow) {
   }
 }
 
+// Each step of a ring goes on without a header, and passes on what the one before has brought.
+TEST(Mpi, GathersAroundARingInARow) {
+  constexpr std::int64_t kShard = 70000;  // more than is sent unasked
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  const int ranks = job().size();
+  for (const int node_size : {1, 2}) {
+    std::vector<int> layout;
+    for (int rank = 0; rank < ranks; ++rank) layout.push_back(rank / node_size);
+    const WirePlan plan = wire_plan(NodeMap(layout), job().rank(), GatherWay::ring);
+    for (int call = 0; call < 20; ++call) {
+      if (call % ranks == job().rank()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      Values shard(DType::f32, kShard, job().rank() + call), full(DType::f32, kShard * ranks);
+      gather_by_messages(job(), stream, plan, {}, shard.view(), full.view(), {"weights", call});
+      for (int rank = 0; rank < ranks; ++rank) {
+        Values wanted(DType::f32, kShard, rank + call);
+        ASSERT_EQ(std::memcmp(full.part(rank, ranks).data, wanted.bytes.data(), wanted.bytes.size()), 0) << rank;
+      }
+    }
+  }
+}
+
 TEST(Mpi, ATimeoutLeavesCallsThatAreInTime) {
   job().set_progress_timeout(60);
   ThreadPool pool(1);

@@ -17,9 +17,8 @@ std::vector<std::string> job(const std::string& which, const std::filesystem::pa
                             (kModel / "tokens.bin").string() +
                             " --seq-len 16 --steps 2 --device cpu --threads 6 --memory device=64MiB --stage 3";
   return {"-n", "3", "sh", "-c",
-          "echo $$ > " + (directory / "rank").string() +
-              "$OMPI_COMM_WORLD_RANK; exec env LD_PRELOAD=" std::string(kFaultShim) +
-              " ZEEPO_FAULT_RANK=1 ZEEPO_FAULT_REPORT=" + (directory / "report").string() +
+          "echo $$ > " + (directory / "rank").string() + "$OMPI_COMM_WORLD_RANK; exec env LD_PRELOAD=" +
+              std::string(kFaultShim) + " ZEEPO_FAULT_RANK=1 ZEEPO_FAULT_REPORT=" + (directory / "report").string() +
               " 'ZEEPO_FAULTS=pthread_create:" + which + "' " + train};
 }
 

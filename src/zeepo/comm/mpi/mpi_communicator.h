@@ -1,11 +1,13 @@
 // The ranks of an MPI job; at most one a process.
 //
-// Each call first exchanges a small header, which finds ranks that mean different things, then the data, straight
-// between every two ranks. The second exchange of a collective by nodes goes on without one: over a slow link each
-// takes as long as the link's way there and back. Waiting polls with short sleeps, so that ranks which share cores
-// leave them to each other.
+// A call tells all ranks a small header and sends its data right behind it, straight between every two ranks: over a
+// slow link it takes one way, not one there and back before it begins. Data are received when the headers of all ranks
+// have come and are the same. Where they are not, nothing has been written into the call's memory, and what was sent
+// is taken and thrown away, so that nobody still reads it. The later exchanges of a collective go on without a header.
+// Waiting polls with short sleeps, so that ranks which share cores leave them to each other.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <span>
 #include <vector>
@@ -45,15 +47,24 @@ class MpiCommunicator final : public Communicator {
   using Clock = std::chrono::steady_clock;
   // Sleeps between looks while ranks may be far away, and while data are known to come.
   enum class Expect { ranks, data };
+  using Text = std::array<char, 256>;
 
+  // Begins a call: its header is on its way, and data may be sent, but not yet received.
   void enter(const Call& call);
-  // enter() for a call that the ranks have agreed on with the one before.
+  // Returns when all ranks have entered the call; throws Error on all of them when one has entered another.
+  void meet(const Call& call);
+  // Both for a call that the ranks have agreed on with the one before.
   void go_on(const Call& call);
   void throw_mismatch_of_all(const Call& call, int different);
+  // What `from` has sent for its call, up to its text.
+  void take_back(int from, Text& text);
   void send(ConstView x, int to);
   void receive(View x, int from);
-  void gather(View full);  // every rank's part of `full` is in place on that rank
-  void wait(Expect expect);
+  void gather(const Call& call, View full);  // every rank's part of `full` is in place on that rank
+  void wait();                               // for all of requests_
+  // Until f() is true. Throws when the job has failed, or when it takes too long.
+  template <class F>
+  void wait_until(Expect expect, F&& f);
   void check(int code);
   [[noreturn]] void throw_timeout();
   // Throws; buffers in flight may go with their owner, so that MPI must not move any more on this rank.
@@ -67,8 +78,9 @@ class MpiCommunicator final : public Communicator {
   Clock::time_point entered_at_;
   CallHeader header_;  // a member, as MPI may still read it after a call has thrown
   std::vector<CallHeader> headers_;
-  std::vector<MPI_Request> requests_;
-  std::vector<float> gathered_;  // all_reduce's parts
+  MPI_Request meeting_ = MPI_REQUEST_NULL;  // of the headers
+  std::vector<MPI_Request> requests_;       // of the data
+  std::vector<float> gathered_;             // all_reduce's parts
 };
 
 }  // namespace zeepo

@@ -8,4 +8,7 @@
 #ifdef HWY_DISABLED_TARGETS
 #error "zeepo/kernels/cpu/targets.h must come before Highway's headers"
 #endif
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#ifndef ZEEPO_ALSO_DISABLED_TARGETS  // of a build with sanitizers
+#define ZEEPO_ALSO_DISABLED_TARGETS 0
+#endif
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | ZEEPO_ALSO_DISABLED_TARGETS)
