@@ -110,22 +110,22 @@ class TimedPlacement : public testing::Test {
 TEST_F(TimedPlacement, TakesWhatIsFasterOnThisMachineWithTheSameBits) {
   using Case = std::pair<int, int>;
   for (const auto& [ranks, stage] : {Case{1, 0}, Case{1, 3}, Case{3, 2}, Case{3, 3}}) {
-      const TrainOptions options = tight(ranks, stage);
-      const Trained by_bytes = train(options, kFast, ranks), by_time = train(options, kSlow, ranks);
-      const std::string what = fmt::format("{} ranks, stage {}: {}", ranks, stage, by_time.said);
-      EXPECT_TRUE(names(by_bytes.flags(), "--offload-optimizer host=", "--offload-param none")) << what;
-      EXPECT_EQ(by_bytes.placement.at("by"), "bytes");
-      EXPECT_TRUE(names(by_bytes.said, "by bytes: the fastest tiers first", "zeepo probe of 2026-11-18"));
-      EXPECT_TRUE(names(by_time.flags(), "--offload-optimizer none", "--activation-checkpointing")) << what;
-      EXPECT_EQ(by_time.placement.at("by"), "time");
-      EXPECT_EQ(by_time.placement.at("probe"), "2026-11-18");
-      EXPECT_GT(by_time.placement.at("step_seconds"), 0);
-      EXPECT_TRUE(names(by_time.said, "placement chosen: " + by_time.flags(), "by predicted time: a step", "s with",
-                        "zeepo probe of 2026-11-18"));
-      EXPECT_EQ(by_time.summary.at("weights_hash"), by_bytes.summary.at("weights_hash")) << what;
-      for (const auto& rank : by_time.summary.at("ranks"))
-        EXPECT_LE(rank.at("peak_bytes").at("device").at("total"), options.device_bytes) << what;
-    }
+    const TrainOptions options = tight(ranks, stage);
+    const Trained by_bytes = train(options, kFast, ranks), by_time = train(options, kSlow, ranks);
+    const std::string what = fmt::format("{} ranks, stage {}: {}", ranks, stage, by_time.said);
+    EXPECT_TRUE(names(by_bytes.flags(), "--offload-optimizer host=", "--offload-param none")) << what;
+    EXPECT_EQ(by_bytes.placement.at("by"), "bytes");
+    EXPECT_TRUE(names(by_bytes.said, "by bytes: the fastest tiers first", "zeepo probe of 2026-11-18"));
+    EXPECT_TRUE(names(by_time.flags(), "--offload-optimizer none", "--activation-checkpointing")) << what;
+    EXPECT_EQ(by_time.placement.at("by"), "time");
+    EXPECT_EQ(by_time.placement.at("probe"), "2026-11-18");
+    EXPECT_GT(by_time.placement.at("step_seconds"), 0);
+    EXPECT_TRUE(names(by_time.said, "placement chosen: " + by_time.flags(), "by predicted time: a step", "s with",
+                      "zeepo probe of 2026-11-18"));
+    EXPECT_EQ(by_time.summary.at("weights_hash"), by_bytes.summary.at("weights_hash")) << what;
+    for (const auto& rank : by_time.summary.at("ranks"))
+      EXPECT_LE(rank.at("peak_bytes").at("device").at("total"), options.device_bytes) << what;
+  }
 }
 
 TEST_F(TimedPlacement, IsWhatAPlanRecommends) {
