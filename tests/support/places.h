@@ -1,5 +1,5 @@
-// Where the build has put what tests use. Not as macros: sources that name no folder of this build compile to the same objects in
-// any other, so that one compiler cache serves them all.
+// Where the build has put what tests use. Not as macros: sources that name no folder compile to the same objects in
+// every checkout, so that one compiler cache serves them all.
 #pragma once
 
 namespace zeepo {
