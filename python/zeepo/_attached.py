@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import _safetensors
 from ._clipping import Clipping
+from ._copies import RefusedCopies
 from ._data import GuardedData, memory_of, put_in
 from ._engine import Error, Job
 from ._fetching import Fetching
@@ -92,6 +93,7 @@ class Attached:
         self._scaling: LossScaling | None = None
         self._skipped_steps = 0
         self._removable.append(GuardedData(self.units.places, lambda parameter: self._place(parameter).name))
+        self._removable.append(RefusedCopies(model))
         self._take_gradients()
         self._check_loads()
         self._refuse_others()

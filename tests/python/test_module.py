@@ -1,5 +1,7 @@
 """What zeepo does to a module, and what it says where something cannot be."""
 
+import copy
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -202,6 +204,23 @@ def test_other_memory_of_a_parameter_is_refused_at_once():
     zeepo.close()
     weight.data = torch.zeros_like(weight)
     assert not weight.any() and "data" not in torch.Tensor.__dict__
+
+
+@pytest.mark.parametrize("options", [{}, STREAMED])
+def test_a_copy_of_the_module_is_refused_until_close(options, tmp_path):
+    model = make(Plain)
+    opt = adamw(model)
+    zeepo.init(model, opt, **options)
+    ways = [copy.deepcopy, pickle.dumps, lambda m: torch.save(m, tmp_path / "m.pt"), lambda m: copy.deepcopy(m.outward)]
+    for make_copy in ways:
+        with pytest.raises(zeepo.Error, match=r"state_dict\(\).*zeepo.export"):
+            make_copy(model)
+    step(model, opt)
+    kept = copy.deepcopy(model.state_dict())
+    zeepo.close()
+    copied = copy.deepcopy(model)
+    assert all(torch.equal(weight, kept[name]) for name, weight in copied.state_dict().items())
+    step(copied, adamw(copied))
 
 
 def test_what_is_unfrozen_or_added_later_is_an_error():
