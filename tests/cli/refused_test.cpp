@@ -1,28 +1,16 @@
 // A system that refuses threads: the program ends with an error in seconds, and the error says so.
 #include <sys/resource.h>
 
+#include "tests/support/address_sanitizer.h"
 #include "tests/support/errors.h"
 #include "tests/support/places.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_data.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ZEEPO_ADDRESS_SANITIZER
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define ZEEPO_ADDRESS_SANITIZER
-#endif
-
 namespace zeepo {
 namespace {
 
-#ifdef ZEEPO_ADDRESS_SANITIZER
-constexpr bool kReservesTerabytes = true;  // of addresses, at its start
-#else
-constexpr bool kReservesTerabytes = false;
-#endif
+constexpr bool kReservesTerabytes = kAddressSanitizer;  // of addresses, at its start
 
 Finished train_on(int threads, Limits limits) {
   const auto model = golden("gpt2-tiny");

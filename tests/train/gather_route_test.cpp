@@ -115,6 +115,7 @@ std::int64_t chosen_blocks(std::int64_t layers, std::int64_t hidden) {
   assign(options, "--blocks-per-unit", "auto");
   ModelConfig config = load_config(options.model);
   config.layers = layers;
+  config.windows.assign(static_cast<std::size_t>(layers), 0);
   config.hidden = hidden;
   config.intermediate = 4 * hidden;
   config.heads = config.kv_heads = hidden / 16;
