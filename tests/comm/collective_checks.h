@@ -135,7 +135,6 @@ inline void check_broadcast(Communicator& comm, CpuStream& stream, DType dtype, 
   expect_same(x.view(), Values(dtype, n, root), what);
 }
 
-// All of them, over dtypes and sizes.
 // Two messages of unlike sizes to every other rank, and from it: they come in the order in which they were sent.
 inline void check_exchange(Communicator& comm) {
   const auto message = [](int from, int to, int number) {
@@ -164,6 +163,7 @@ inline void check_exchange(Communicator& comm) {
       EXPECT_EQ(received[at], message(other, comm.rank(), number)) << other << " " << number;
 }
 
+// All but check_exchange, over dtypes and sizes.
 inline void check_collectives(Communicator& comm) {
   ThreadPool pool(1);
   CpuStream stream(pool);
