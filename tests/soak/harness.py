@@ -120,16 +120,29 @@ def end_processes(mark):
     return len(left)
 
 
+class Patience:
+    """Seconds on a quiet machine: while more processes want to run than there are cores, they last longer."""
+
+    def __init__(self, seconds):
+        self.left, self.last = seconds, time.monotonic()
+
+    def is_over(self):
+        now = time.monotonic()
+        self.left -= (now - self.last) / max(1, os.getloadavg()[0] / os.cpu_count())
+        self.last = now
+        return self.left < 0
+
+
 def wait_for(process, seconds):
     """The status and usage of a child; nothing when it takes longer."""
-    end = time.monotonic() + seconds
+    patience = Patience(seconds)
     pause = 0.001
     while True:
         child, status, usage = os.wait4(process.pid, os.WNOHANG)
         if child:
             process.returncode = os.waitstatus_to_exitcode(status)
             return usage
-        if time.monotonic() > end:
+        if patience.is_over():
             return None
         time.sleep(pause)
         pause = min(pause * 1.5, 0.02)
@@ -213,7 +226,7 @@ class Soak:
         parser.add_argument("--seed", type=int, default=None, help="of all draws; a new one each time by default")
         parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
         parser.add_argument("--case", type=int, default=None, help="this case alone, to its end")
-        parser.add_argument("--timeout", type=float, default=180, help="seconds a program may take")
+        parser.add_argument("--timeout", type=float, default=180, help="seconds a program may take on a quiet machine")
         parser.add_argument("--keep", type=Path, default=None, help="where the files of failed cases are put")
         parser.add_argument("--most-failures", type=int, default=10, help="after which it stops")
         parser.add_argument("--mpirun", default="mpirun", help="what starts ranks; empty: one rank alone")

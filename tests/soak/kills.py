@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 
-from harness import MARK, MPI_ENVIRONMENT, Failed, Finished, Soak, end_processes
+from harness import MARK, MPI_ENVIRONMENT, Failed, Finished, Patience, Soak, end_processes
 from models import DATA
 
 GOLDEN = DATA / "golden"
@@ -49,10 +49,12 @@ def live(case, command, environment, directory, longest):
         start = time.monotonic()
         process = subprocess.Popen(command, cwd=case.directory, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                    start_new_session=True, env={**os.environ, **environment, MARK: mark})
-        killed = False
+        killed = timed_out = False
+        patience = Patience(case.soak.options.timeout)
         while process.poll() is None:
             now = time.monotonic() - start
-            if now > case.soak.options.timeout:
+            timed_out = patience.is_over()
+            if timed_out:
                 break
             saving = while_saving and now > wait and any(p.name.endswith(".partial") for p in directory.glob("*"))
             if saving or now > wait + (2 if while_saving else 0):
@@ -69,9 +71,7 @@ def live(case, command, environment, directory, longest):
     if killed:
         return None
     text = [(case.directory / name).read_text(errors="replace") for name in ("out", "err")]
-    seconds = time.monotonic() - start
-    return Finished(command, environment, process.returncode, text[0], text[1], seconds,
-                    seconds > case.soak.options.timeout, 0, 0)
+    return Finished(command, environment, process.returncode, text[0], text[1], time.monotonic() - start, timed_out, 0, 0)
 
 
 def hash_of(finished):
