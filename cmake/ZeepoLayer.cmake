@@ -59,6 +59,7 @@ function(zeepo_test folder)
   endforeach()
   target_link_libraries(test_${folder} PRIVATE test_places GTest::gtest_main)
   zeepo_use_headers(test_${folder} test_headers)
+  zeepo_compile_together(test_${folder})
   add_dependencies(tests test_${folder})
   gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}/ DISCOVERY_MODE PRE_TEST
                        PROPERTIES TIMEOUT 300 ENVIRONMENT "${ZEEPO_TEST_ENVIRONMENT}")

@@ -10,6 +10,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/test_directory.h"
+#include "tests/support/units.h"
 
 namespace zeepo {
 namespace {
@@ -45,7 +46,6 @@ class FakeMachine {
  private:
   TestDirectory directory_;
 };
-constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
 TEST(UsableMemoryBytes, SaysWhyItCannotBeRead) {
   const TestDirectory empty;

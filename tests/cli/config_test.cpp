@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 using Arguments = std::vector<std::string>;
 
-Finished train(const Arguments& given) {
+Finished train_with(const Arguments& given) {
   Arguments arguments{"train",
                       "--model",
                       golden("gpt2-tiny").string(),
@@ -55,13 +55,13 @@ TEST(Config, AFileSaysWhatFlagsWould) {
     "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 2}},
     "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}})")
                                .string();
-  const auto finished = train({"--config", file});
+  const auto finished = train_with({"--config", file});
   EXPECT_EQ(finished.err.find("warning"), std::string::npos) << finished.err;
   const Arguments same{"--micro-batch", "2",    "--grad-accum",   "2",    "--clip",     "0.5",
                        "--optimizer",   "adam", "--lr",           "0.01", "--betas",    "0.8,0.9",
                        "--eps",         "1e-6", "--weight-decay", "0.2",  "--schedule", "linear",
                        "--warmup",      "2",    "--dtype",        "bf16", "--stage",    "2"};
-  EXPECT_EQ(hash_of(finished), hash_of(train(same)));
+  EXPECT_EQ(hash_of(finished), hash_of(train_with(same)));
 }
 
 TEST(Config, FlagsWinOverTheFile) {
@@ -69,10 +69,10 @@ TEST(Config, FlagsWinOverTheFile) {
   const std::string file =
       directory.write("ds.json", R"({"optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "fp16": {"enabled": true}})")
           .string();
-  const auto lines = events(train({"--config", file, "--optimizer", "adamw", "--lr", "0.002", "--dtype", "fp32"}));
+  const auto lines = events(train_with({"--config", file, "--optimizer", "adamw", "--lr", "0.002", "--dtype", "fp32"}));
   EXPECT_EQ(lines[0].at("dtype"), "fp32");
   EXPECT_EQ(lines[1].at("lr"), 0.002);
-  EXPECT_EQ(lines.back().at("weights_hash"), hash_of(train({"--lr", "0.002"})));
+  EXPECT_EQ(lines.back().at("weights_hash"), hash_of(train_with({"--lr", "0.002"})));
 }
 
 TEST(Config, TextOfAFileDoesNotSteerTheTerminal) {
@@ -81,7 +81,7 @@ TEST(Config, TextOfAFileDoesNotSteerTheTerminal) {
                                .write("ds.json", R"({"zero_optimization": {"stage": 3,
     "offload_param": {"device": "nvme", "nvme_path": "\u001b[31m"}}})")
                                .string();
-  const auto finished = train({"--config", file});
+  const auto finished = train_with({"--config", file});
   EXPECT_EQ(finished.code, 1);
   EXPECT_TRUE(names(finished.err, "\\x1b[31m: No such file or directory"));
   EXPECT_EQ(finished.err.find('\x1b'), std::string::npos) << finished.err;
@@ -91,7 +91,7 @@ TEST(Config, WhatNoFlagSaysReachesTheRunToo) {
   const TestDirectory directory;
   const std::string file =
       directory.write("ds.json", R"({"fp16": {"enabled": true, "loss_scale": 128}, "steps_per_print": 2})").string();
-  const auto finished = train({"--config", file});
+  const auto finished = train_with({"--config", file});
   for (const auto& line : events(finished))
     if (line.at("event") == "step") {
       EXPECT_EQ(line.at("loss_scale"), 128);
@@ -104,7 +104,7 @@ TEST(Config, WhatIsNotActedOnIsOneWarning) {
   const TestDirectory directory;
   const std::string file =
       directory.write("ds.json", R"({"frobnicate": 1, "zero_optimization": {"overlap_comm": true}})").string();
-  const auto finished = train({"--config", file});
+  const auto finished = train_with({"--config", file});
   EXPECT_EQ(finished.code, 0) << finished.err;
   std::istringstream stream(finished.err);
   int warnings = 0;
@@ -119,7 +119,7 @@ TEST(Config, WhatIsNotActedOnIsOneWarning) {
 TEST(Config, AWrongFileIsAUsageError) {
   const TestDirectory directory;
   const auto expect_fault = [&](const std::string& file, const auto&... named) {
-    const auto finished = train({"--config", file});
+    const auto finished = train_with({"--config", file});
     EXPECT_EQ(finished.code, 2) << finished.err;
     EXPECT_TRUE(finished.out.empty());
     EXPECT_TRUE(names(finished.err, "--config", named...));
@@ -133,10 +133,10 @@ TEST(Config, AWrongFileIsAUsageError) {
 
 TEST(Shares, OfStatesLiveInEveryTierAndChangeNothing) {
   const TestDirectory directory;
-  const std::string plain = hash_of(train({}));
+  const std::string plain = hash_of(train_with({}));
   const Arguments flags{"--offload-param", "host=0.4,nvme=0.3", "--offload-optimizer",
                         "nvme=0.5",        "--nvme-path",       directory.path().string()};
-  const auto summary = events(train(flags)).back();
+  const auto summary = events(train_with(flags)).back();
   EXPECT_EQ(summary.at("weights_hash"), plain);
   EXPECT_NE(summary.at("files").get<std::string>().find("1 file under"), std::string::npos);
   const auto& peak = summary.at("ranks").at(0).at("peak_bytes");
@@ -149,16 +149,16 @@ TEST(Shares, OfStatesLiveInEveryTierAndChangeNothing) {
                                                      directory.path().string() + R"("}},
     "aio": {"block_size": 65536, "queue_depth": 4}})")
                                .string();
-  const auto offloaded = events(train({"--config", file})).back();
+  const auto offloaded = events(train_with({"--config", file})).back();
   EXPECT_EQ(offloaded.at("weights_hash"), plain);
   EXPECT_GT(offloaded.at("ranks").at(0).at("peak_bytes").at("host").at("params"), 0);
   EXPECT_GT(offloaded.at("ranks").at(0).at("peak_bytes").at("nvme").at("optimizer"), 0);
 }
 
 TEST(Shares, OfTheStepOnEitherSideChangeNothing) {
-  const std::string plain = hash_of(train({}));
+  const std::string plain = hash_of(train_with({}));
   for (const std::string side : {"auto", "host", "device", "0.5", "0", "1"}) {
-    const auto log = events(train({"--offload-optimizer", "host", "--step-below", side}));
+    const auto log = events(train_with({"--offload-optimizer", "host", "--step-below", side}));
     EXPECT_EQ(log.back().at("weights_hash"), plain) << side;
     EXPECT_EQ(log.front().at("step_below").at("host_share"), side == "0.5"                     ? 0.5
                                                              : side == "device" || side == "0" ? 0
@@ -169,23 +169,23 @@ TEST(Shares, OfTheStepOnEitherSideChangeNothing) {
 
 TEST(Shares, OfTheStepThatMakeNoSenseAreNamed) {
   for (const std::string value : {"gpu", "-0.1", "1.5", "nan", "0.5x", ""}) {
-    const auto finished = train({"--step-below", value});
+    const auto finished = train_with({"--step-below", value});
     EXPECT_EQ(finished.code, 2) << value << finished.err;
     EXPECT_TRUE(names(finished.err, "--step-below"));
   }
-  const auto finished = train({"--step-below", "0.5", "--clip", "0"});
+  const auto finished = train_with({"--step-below", "0.5", "--clip", "0"});
   EXPECT_EQ(finished.code, 2) << finished.err;
   EXPECT_TRUE(names(finished.err, "--step-below 0.5", "--clip 0"));
   for (const std::vector<std::string>& where :
        {std::vector<std::string>{}, {"--offload-optimizer", "nvme", "--nvme-path", "."}}) {
     std::vector<std::string> options{"--step-below", "0.5"};
     options.insert(options.end(), where.begin(), where.end());
-    const auto refused = train(options);
+    const auto refused = train_with(options);
     EXPECT_EQ(refused.code, 2) << refused.err;
     EXPECT_TRUE(names(refused.err, "--step-below 0.5", "--offload-optimizer host"));
   }
   const auto in_files =
-      train({"--step-below", "0.5", "--offload-optimizer", "host", "--offload-param", "nvme", "--nvme-path", "."});
+      train_with({"--step-below", "0.5", "--offload-optimizer", "host", "--offload-param", "nvme", "--nvme-path", "."});
   EXPECT_EQ(in_files.code, 2) << in_files.err;
   EXPECT_TRUE(names(in_files.err, "--step-below 0.5", "--offload-param"));
 }
@@ -194,7 +194,7 @@ TEST(Shares, ThatMakeNoSenseAreNamed) {
   for (const std::string option : {"--offload-param", "--offload-optimizer"})
     for (const std::string value : {"host=-0.1", "host=1.5", "host=0.7,nvme=0.4", "host=0.1,host=0.2", "device=0.5",
                                     "host=", "host=x", "host=nan", "host=0.5,", "host=0.5;nvme=0.5", "ram"}) {
-      const auto finished = train({option, value});
+      const auto finished = train_with({option, value});
       EXPECT_EQ(finished.code, 2) << value << finished.err;
       EXPECT_TRUE(names(finished.err, fmt::format("{} {}", option, value)));
     }

@@ -10,46 +10,48 @@
 namespace zeepo {
 namespace {
 
-struct Case {
+struct AttentionCase {
   std::int64_t batch, queries, keys, heads, kv_heads, dim, window;
   float dropout;
 };
 
-std::ostream& operator<<(std::ostream& out, const Case& t) {
+std::ostream& operator<<(std::ostream& out, const AttentionCase& t) {
   return out << "B " << t.batch << " Tq " << t.queries << " Tk " << t.keys << " H " << t.heads << "/" << t.kv_heads
              << " D " << t.dim << " window " << t.window << " dropout " << t.dropout;
 }
 
-const Case kSquare[] = {{1, 1, 1, 1, 1, 8, 0, 0},      {2, 7, 7, 2, 2, 8, 0, 0},       {1, 70, 70, 4, 2, 16, 0, 0},
-                        {2, 65, 65, 3, 1, 24, 20, 0},  {1, 300, 300, 2, 1, 8, 0, 0},   {1, 300, 300, 2, 2, 8, 33, 0},
-                        {4, 9, 9, 4, 4, 20, 4, 0},     {2, 40, 40, 16, 8, 8, 0, 0},    {1, 64, 64, 2, 2, 256, 0, 0},
-                        {2, 37, 37, 8, 8, 8, 0, 0.3f}, {1, 270, 270, 2, 1, 8, 0, 0.2f}};
-const Case kCached[] = {{1, 1, 50, 2, 2, 8, 0, 0},      {2, 1, 1300, 4, 1, 16, 0, 0}, {1, 1, 1300, 4, 4, 17, 100, 0},
-                        {1, 3, 600, 4, 2, 64, 0, 0},    {2, 5, 9, 4, 4, 8, 3, 0},     {1, 70, 400, 4, 2, 8, 0, 0},
-                        {1, 100, 700, 2, 1, 16, 90, 0}, {1, 2, 530, 4, 1, 24, 3, 0}};
+const AttentionCase kSquare[] = {
+    {1, 1, 1, 1, 1, 8, 0, 0},      {2, 7, 7, 2, 2, 8, 0, 0},       {1, 70, 70, 4, 2, 16, 0, 0},
+    {2, 65, 65, 3, 1, 24, 20, 0},  {1, 300, 300, 2, 1, 8, 0, 0},   {1, 300, 300, 2, 2, 8, 33, 0},
+    {4, 9, 9, 4, 4, 20, 4, 0},     {2, 40, 40, 16, 8, 8, 0, 0},    {1, 64, 64, 2, 2, 256, 0, 0},
+    {2, 37, 37, 8, 8, 8, 0, 0.3f}, {1, 270, 270, 2, 1, 8, 0, 0.2f}};
+const AttentionCase kCached[] = {{1, 1, 50, 2, 2, 8, 0, 0},      {2, 1, 1300, 4, 1, 16, 0, 0},
+                                 {1, 1, 1300, 4, 4, 17, 100, 0}, {1, 3, 600, 4, 2, 64, 0, 0},
+                                 {2, 5, 9, 4, 4, 8, 3, 0},       {1, 70, 400, 4, 2, 8, 0, 0},
+                                 {1, 100, 700, 2, 1, 16, 90, 0}, {1, 2, 530, 4, 1, 24, 3, 0}};
 
 // q, k and v as parts of wider rows, like a fused projection; the gaps must stay untouched.
 struct Inputs {
-  explicit Inputs(const Case& t, DType dtype)
+  explicit Inputs(const AttentionCase& t, DType dtype)
       : q(TypedValues::random(dtype, {t.batch, t.queries, t.heads * t.dim + 5}, 1)),
         kv(TypedValues::random(dtype, {t.batch, t.keys, 2 * t.kv_heads * t.dim}, 2)),
         dout(TypedValues::random(dtype, {t.batch, t.queries, t.heads * t.dim}, 3)) {}
   TypedValues q, kv, dout;
 };
 template <class V>
-auto query_heads(const Case& t, V view) {
+auto query_heads(const AttentionCase& t, V view) {
   return heads_of(view, 5, t.heads, t.dim);
 }
 template <class V>
-auto key_heads(const Case& t, V view) {
+auto key_heads(const AttentionCase& t, V view) {
   return heads_of(view, 0, t.kv_heads, t.dim);
 }
 template <class V>
-auto value_heads(const Case& t, V view) {
+auto value_heads(const AttentionCase& t, V view) {
   return heads_of(view, t.kv_heads * t.dim, t.kv_heads, t.dim);
 }
 
-AttentionOptions options_of(const Case& t) {
+AttentionOptions options_of(const AttentionCase& t) {
   return {.scale = 1 / std::sqrt(static_cast<float>(t.dim)), .window = t.window, .dropout = t.dropout, .key = {77}};
 }
 
@@ -57,7 +59,7 @@ AttentionOptions options_of(const Case& t) {
 struct Reference {
   std::vector<double> out, log_sums, dq, dk, dv;  // dense (B, T, H, D) and (B, H, Tq)
 };
-Reference reference(const Case& t, const Inputs& x) {
+Reference reference(const AttentionCase& t, const Inputs& x) {
   const AttentionOptions options = options_of(t);
   const std::int64_t group = t.heads / t.kv_heads, q_width = t.heads * t.dim + 5, kv_width = 2 * t.kv_heads * t.dim;
   Reference r;
@@ -121,7 +123,7 @@ Reference reference(const Case& t, const Inputs& x) {
 struct Outputs {
   TypedValues out, log_sums, dq, dkv;
 };
-Outputs run(const Case& t, const Inputs& x, DType dtype, int threads, bool backward) {
+Outputs run(const AttentionCase& t, const Inputs& x, DType dtype, int threads, bool backward) {
   ThreadPool pool(threads);
   CpuStream stream(pool);
   Outputs r{TypedValues(dtype, {t.batch, t.queries, t.heads * t.dim}),
@@ -137,7 +139,7 @@ Outputs run(const Case& t, const Inputs& x, DType dtype, int threads, bool backw
   return r;
 }
 
-void expect_forward(const Case& t, DType dtype, const Outputs& got, const Reference& expected) {
+void expect_forward(const AttentionCase& t, DType dtype, const Outputs& got, const Reference& expected) {
   for (std::size_t i = 0; i < expected.out.size(); ++i)
     ASSERT_NEAR(got.out[static_cast<std::int64_t>(i)], expected.out[i],
                 1.1 * rounding_of(dtype) * std::abs(expected.out[i]) + 3e-6)
@@ -149,9 +151,9 @@ void expect_forward(const Case& t, DType dtype, const Outputs& got, const Refere
 
 TEST(Attention, MatchesDoubles) {
   for (const DType dtype : kFloatTypes) {
-    for (const auto& list : {std::vector<Case>(std::begin(kSquare), std::end(kSquare)),
-                             std::vector<Case>(std::begin(kCached), std::end(kCached))}) {
-      for (const Case& t : list) {
+    for (const auto& list : {std::vector<AttentionCase>(std::begin(kSquare), std::end(kSquare)),
+                             std::vector<AttentionCase>(std::begin(kCached), std::end(kCached))}) {
+      for (const AttentionCase& t : list) {
         const Inputs x(t, dtype);
         expect_forward(t, dtype, run(t, x, dtype, 2, false), reference(t, x));
       }
@@ -161,7 +163,7 @@ TEST(Attention, MatchesDoubles) {
 
 TEST(Attention, BackwardMatchesDoubles) {
   for (const DType dtype : kFloatTypes) {
-    for (const Case& t : kSquare) {
+    for (const AttentionCase& t : kSquare) {
       const Inputs x(t, dtype);
       const Reference expected = reference(t, x);
       const Outputs got = run(t, x, dtype, 2, true);
@@ -188,7 +190,7 @@ TEST(Attention, BackwardMatchesDoubles) {
 
 // The reference is written by the same hand as the kernel: finite differences of it are not.
 TEST(Attention, BackwardMatchesFiniteDifferences) {
-  const Case t{1, 6, 6, 2, 1, 8, 4, 0.2f};
+  const AttentionCase t{1, 6, 6, 2, 1, 8, 4, 0.2f};
   Inputs x(t, DType::f32);
   const Outputs got = run(t, x, DType::f32, 1, true);
   const auto value = [&] {
@@ -213,7 +215,8 @@ TEST(Attention, BackwardMatchesFiniteDifferences) {
 
 TEST(Attention, GivesTheSameBitsForAnyThreadCount) {
   for (const DType dtype : kFloatTypes) {
-    for (const Case& t : {Case{2, 300, 300, 4, 2, 16, 0, 0.1f}, Case{4, 70, 70, 8, 8, 8, 30, 0}}) {
+    for (const AttentionCase& t :
+         {AttentionCase{2, 300, 300, 4, 2, 16, 0, 0.1f}, AttentionCase{4, 70, 70, 8, 8, 8, 30, 0}}) {
       const Inputs x(t, dtype);
       const Outputs first = run(t, x, dtype, 1, true);
       for (const int threads : {2, 3, 5}) {
@@ -224,7 +227,7 @@ TEST(Attention, GivesTheSameBitsForAnyThreadCount) {
         EXPECT_EQ(again.dkv.bytes(), first.dkv.bytes());
       }
     }
-    const Case decode{2, 1, 2000, 4, 2, 16, 0, 0};
+    const AttentionCase decode{2, 1, 2000, 4, 2, 16, 0, 0};
     const Inputs x(decode, dtype);
     EXPECT_EQ(run(decode, x, dtype, 1, false).out.bytes(), run(decode, x, dtype, 3, false).out.bytes());
   }
@@ -232,7 +235,7 @@ TEST(Attention, GivesTheSameBitsForAnyThreadCount) {
 
 TEST(Attention, DropsTheShareItIsAskedFor) {
   // Values of 1 make each output the sum of its kept weights over 1 − p, so their mean is 1.
-  const Case t{2, 128, 128, 8, 8, 8, 0, 0.25f};
+  const AttentionCase t{2, 128, 128, 8, 8, 8, 0, 0.25f};
   Inputs x(t, DType::f32);
   for (std::int64_t i = 0; i < x.kv.elements(); ++i) x.kv.set(i, 1);
   const Outputs got = run(t, x, DType::f32, 2, false);
@@ -247,7 +250,7 @@ TEST(Attention, DropsTheShareItIsAskedFor) {
 }
 
 TEST(Attention, RefusesWhatDoesNotFit) {
-  const Case t{1, 4, 4, 2, 2, 8, 0, 0};
+  const AttentionCase t{1, 4, 4, 2, 2, 8, 0, 0};
   const Inputs x(t, DType::f32);
   TypedValues out(DType::f32, {1, 4, 16}), log_sums(DType::f32, {1, 2, 3});
   ThreadPool pool(1);

@@ -58,11 +58,11 @@ TEST(Company, ARowOfAProductIsTheSameAlone) {
   });
 }
 
-struct Case {
+struct CompanyCase {
   std::int64_t batch, time, heads, kv_heads, dim, window;
 };
 
-std::ostream& operator<<(std::ostream& out, const Case& t) {
+std::ostream& operator<<(std::ostream& out, const CompanyCase& t) {
   return out << t.batch << " sequences of " << t.time << ", heads " << t.heads << "/" << t.kv_heads << " of " << t.dim
              << ", window " << t.window;
 }
@@ -71,7 +71,7 @@ std::ostream& operator<<(std::ostream& out, const Case& t) {
 struct Attended {
   TypedValues out, log_sums;
 };
-Attended attend(CpuStream& stream, const Case& t, const TypedValues& qkv, DType dtype, std::int64_t b,
+Attended attend(CpuStream& stream, const CompanyCase& t, const TypedValues& qkv, DType dtype, std::int64_t b,
                 std::int64_t batch, std::int64_t first, std::int64_t queries) {
   const std::int64_t width = (t.heads + 2 * t.kv_heads) * t.dim;
   const auto part = [&](std::int64_t column, std::int64_t heads, std::int64_t begin, std::int64_t rows) {
@@ -89,7 +89,7 @@ Attended attend(CpuStream& stream, const Case& t, const TypedValues& qkv, DType 
 }
 
 // Queries alone, and in chunks that cross the blocks of queries and of keys.
-void expect_queries_alone(const Case& t, DType dtype) {
+void expect_queries_alone(const CompanyCase& t, DType dtype) {
   const std::int64_t width = t.heads * t.dim;
   const auto qkv = TypedValues::random(dtype, {t.batch, t.time, (t.heads + 2 * t.kv_heads) * t.dim}, 1, 2);
   Threads two(2), three(3);
@@ -111,8 +111,9 @@ TEST(Company, AQueryAttendsTheSameAlone) {
   for_each_target([](const char* target) {
     SCOPED_TRACE(target);
     for (const DType dtype : kFloatTypes)
-      for (const Case& t : {Case{2, 530, 2, 2, 40, 0}, Case{3, 330, 4, 1, 16, 0}, Case{2, 400, 5, 5, 17, 33},
-                            Case{1, 650, 4, 2, 24, 300}, Case{2, 90, 8, 1, 8, 5}, Case{1, 80, 1, 1, 520, 0}})
+      for (const CompanyCase& t :
+           {CompanyCase{2, 530, 2, 2, 40, 0}, CompanyCase{3, 330, 4, 1, 16, 0}, CompanyCase{2, 400, 5, 5, 17, 33},
+            CompanyCase{1, 650, 4, 2, 24, 300}, CompanyCase{2, 90, 8, 1, 8, 5}, CompanyCase{1, 80, 1, 1, 520, 0}})
         expect_queries_alone(t, dtype);
   });
 }

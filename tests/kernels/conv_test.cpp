@@ -7,14 +7,14 @@
 namespace zeepo {
 namespace {
 
-struct Case {
+struct ConvCase {
   Shape x, weight;
   ConvOptions options;
 
   std::int64_t out(int axis) const { return (x[axis] + 2 * options.padding - weight[axis]) / options.stride + 1; }
   Shape y() const { return {x[0], weight[0], out(2), out(3)}; }
 };
-const Case kCases[] = {
+const ConvCase kCases[] = {
     {{1, 1, 5, 5}, {1, 1, 3, 3}, {1, 0}},  {{2, 3, 8, 9}, {4, 3, 3, 3}, {1, 1}}, {{3, 2, 7, 6}, {5, 2, 1, 1}, {1, 0}},
     {{19, 2, 9, 8}, {3, 2, 3, 2}, {2, 1}}, {{2, 1, 4, 4}, {2, 1, 4, 4}, {3, 2}}, {{1, 2, 3, 3}, {1, 2, 3, 3}, {2, 4}},
     {{40, 1, 6, 6}, {2, 1, 5, 5}, {1, 2}},
@@ -22,7 +22,7 @@ const Case kCases[] = {
 
 // Calls f(x, weight, y) with the indices of every product of the convolution.
 template <class F>
-void for_products(const Case& c, const F& f) {
+void for_products(const ConvCase& c, const F& f) {
   const Shape y = c.y();
   for (std::int64_t n = 0; n < y[0]; ++n)
     for (std::int64_t o = 0; o < y[1]; ++o)
@@ -112,7 +112,7 @@ TEST(Conv2d, GradientsMatchDoubles) {
 
 TEST(Conv2d, SameBitsForAnyThreadCount) {
   expect_same_bits_for_any_thread_count([](CpuStream& stream) {
-    const Case c{{37, 3, 12, 12}, {8, 3, 3, 3}, {1, 1}};
+    const ConvCase c{{37, 3, 12, 12}, {8, 3, 3, 3}, {1, 1}};
     const auto x = TypedValues::random(DType::f32, c.x, 1), weight = TypedValues::random(DType::f32, c.weight, 2);
     const auto bias = TypedValues::random(DType::f32, {8}, 3), dy = TypedValues::random(DType::f32, c.y(), 4);
     TypedValues y(DType::f32, c.y()), dx(DType::f32, c.x), dweight(DType::f32, c.weight), dbias(DType::f32, {8});

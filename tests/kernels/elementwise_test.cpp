@@ -8,12 +8,12 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kSizes[] = {0, 1, 7, 15, 16, 17, 63, 1000, 32768, 70001};
+constexpr std::int64_t kElementSizes[] = {0, 1, 7, 15, 16, 17, 63, 1000, 32768, 70001};
 
 TEST(Elementwise, AddAndScaleRoundOnce) {
   Threads threads(2);
   for (const DType dtype : kFloatTypes)
-    for (const auto n : kSizes) {
+    for (const auto n : kElementSizes) {
       const auto a = TypedValues::random(dtype, {n}, 1), b = TypedValues::random(dtype, {n}, 2);
       TypedValues sum(dtype, {n}), product(dtype, {n}), expected(dtype, {n});
       add(threads.stream, a.view(), b.view(), sum.view());
@@ -31,7 +31,7 @@ TEST(Elementwise, AddAndScaleRoundOnce) {
 TEST(Elementwise, FillWritesAllElements) {
   Threads threads(2);
   for (const DType dtype : kFloatTypes)
-    for (const auto n : kSizes)
+    for (const auto n : kElementSizes)
       for (const float value : {0.0f, 1.0f, -0.3f}) {
         auto y = TypedValues::random(dtype, {n}, 3);
         TypedValues expected(dtype, {n});
@@ -104,7 +104,7 @@ TEST(Dropout, KeepsWhatTheGeneratorSays) {
   Threads threads(2);
   const RngKey key{0x123456789abcdefu};
   for (const DType dtype : kFloatTypes)
-    for (const auto n : kSizes) {
+    for (const auto n : kElementSizes) {
       const auto x = TypedValues::random(dtype, {n}, 4);
       TypedValues y(dtype, {n}), expected(dtype, {n});
       const float p = 0.3f;

@@ -19,10 +19,10 @@ ConstView view_of(const std::vector<std::int32_t>& ids) {
   return {ids.data(), DType::i32, {static_cast<std::int64_t>(ids.size())}};
 }
 
-struct Case {
+struct EmbeddingCase {
   std::int64_t vocabulary, n, count;
 };
-constexpr Case kCases[] = {{1, 1, 1}, {7, 5, 40}, {1000, 33, 64}, {3000, 64, 1000}, {40, 769, 3}};
+constexpr EmbeddingCase kCases[] = {{1, 1, 1}, {7, 5, 40}, {1000, 33, 64}, {3000, 64, 1000}, {40, 769, 3}};
 
 TEST(Embed, CopiesRows) {
   Threads threads(2);

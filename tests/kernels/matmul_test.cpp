@@ -11,16 +11,16 @@
 namespace zeepo {
 namespace {
 
-struct Case {
+struct MatmulCase {
   std::int64_t m, n, k;
   Transpose a, b;
 };
 
-std::vector<Case> cases() {
+std::vector<MatmulCase> cases() {
   const std::int64_t extents[][3] = {{1, 1, 1},    {1, 70, 37},    {2, 129, 64},  {3, 33, 100}, {5, 65, 1},
                                      {8, 200, 31}, {9, 7, 5},      {17, 33, 65},  {64, 64, 64}, {100, 300, 50},
                                      {257, 19, 8}, {300, 530, 70}, {13, 40, 2100}};
-  std::vector<Case> all;
+  std::vector<MatmulCase> all;
   for (const auto& [m, n, k] : extents)
     for (const Transpose a : {Transpose::no, Transpose::yes})
       for (const Transpose b : {Transpose::no, Transpose::yes}) all.push_back({m, n, k, a, b});
@@ -35,7 +35,7 @@ Shape stored(std::int64_t rows, std::int64_t columns, Transpose transpose) {
 struct Exact {
   std::vector<double> sums, magnitudes;
 };
-Exact exact(const Case& t, const TypedValues& a, const TypedValues& b) {
+Exact exact(const MatmulCase& t, const TypedValues& a, const TypedValues& b) {
   Exact result;
   for (std::int64_t i = 0; i < t.m; ++i) {
     for (std::int64_t j = 0; j < t.n; ++j) {
@@ -57,7 +57,7 @@ TEST(Matmul, MatchesDoublesForEveryShapeAndType) {
   ThreadPool pool(2);
   CpuStream stream(pool);
   for (const DType dtype : kFloatTypes) {
-    for (const Case& t : cases()) {
+    for (const MatmulCase& t : cases()) {
       const auto a = TypedValues::random(dtype, stored(t.m, t.k, t.a), 1);
       const auto b = TypedValues::random(dtype, stored(t.k, t.n, t.b), 2);
       const auto bias = TypedValues::random(dtype, {t.n}, 3);
@@ -85,9 +85,9 @@ TEST(Matmul, MatchesDoublesForEveryShapeAndType) {
 
 TEST(Matmul, GivesTheSameBitsForAnyThreadCount) {
   for (const DType dtype : kFloatTypes) {
-    for (const Case& t : std::vector<Case>{{1, 300, 100, Transpose::no, Transpose::yes},
-                                           {300, 700, 129, Transpose::no, Transpose::yes},
-                                           {515, 300, 77, Transpose::yes, Transpose::no}}) {
+    for (const MatmulCase& t : std::vector<MatmulCase>{{1, 300, 100, Transpose::no, Transpose::yes},
+                                                       {300, 700, 129, Transpose::no, Transpose::yes},
+                                                       {515, 300, 77, Transpose::yes, Transpose::no}}) {
       const auto a = TypedValues::random(dtype, stored(t.m, t.k, t.a), 1);
       const auto b = TypedValues::random(dtype, stored(t.k, t.n, t.b), 2);
       std::vector<std::byte> first;

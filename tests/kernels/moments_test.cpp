@@ -10,7 +10,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kSizes[] = {1, 15, 127, 128, 129, 1000, 70'001};
+constexpr std::int64_t kMomentSizes[] = {1, 15, 127, 128, 129, 1000, 70'001};
 constexpr Chance kChance{{0x1234567890abcdefu}, 384};
 
 // The rules of kernels/moments.h, one number at a time and in doubles.
@@ -109,7 +109,7 @@ struct Moments {
 TEST(Bf16Moments, HaveTheBitsOfTheScalarCode) {
   Threads threads(2);
   for_each_target([&](const char* target) {
-    for (const auto n : kSizes) {
+    for (const auto n : kMomentSizes) {
       auto p = TypedValues::random(DType::f32, {n}, 1), expected_p = p;
       Moments m(DType::bf16, n), v(DType::bf16, n), expected_m = m, expected_v = v;
       for (int t = 1; t <= 3; ++t) {
@@ -134,7 +134,7 @@ TEST(Bf16Moments, HaveTheBitsOfTheScalarCode) {
 TEST(ByteMoments, HaveTheBitsOfTheScalarCode) {
   Threads threads(2);
   for_each_target([&](const char* target) {
-    for (const auto n : kSizes) {
+    for (const auto n : kMomentSizes) {
       auto p = TypedValues::random(DType::f32, {n}, 1), expected_p = p;
       Moments m(DType::u8, n), v(DType::u8, n), expected_m = m, expected_v = v;
       for (int t = 1; t <= 3; ++t) {
@@ -178,7 +178,7 @@ TEST(ByteMoments, HaveTheBitsOfTheScalarCode) {
 TEST(Bf16Moments, OfSgdHaveTheBitsOfTheScalarCode) {
   Threads threads(2);
   for_each_target([&](const char* target) {
-    for (const auto n : kSizes) {
+    for (const auto n : kMomentSizes) {
       auto p = TypedValues::random(DType::f32, {n}, 1), expected_p = p;
       TypedValues b(DType::bf16, {n}), expected_b = b;
       for (int t = 0; t < 3; ++t) {

@@ -9,10 +9,10 @@
 namespace zeepo {
 namespace {
 
-constexpr std::size_t kMiB = 1 << 20;
+constexpr std::size_t kArenaMiB = 1 << 20;
 
 TEST(ArenaTier, CountsBytesByKind) {
-  ArenaTier tier("device", 4 * kMiB, ArenaTier::Backing::memory);
+  ArenaTier tier("device", 4 * kArenaMiB, ArenaTier::Backing::memory);
   {
     const Block params = tier.allocate(1000, Kind::params);
     EXPECT_EQ(params.bytes(), 1000u);
@@ -29,7 +29,7 @@ TEST(ArenaTier, CountsBytesByKind) {
     EXPECT_EQ(tier.current().total, 1200);
   }
   EXPECT_EQ(tier.current().total, 0);
-  EXPECT_EQ(tier.free_bytes(), 4 * kMiB);
+  EXPECT_EQ(tier.free_bytes(), 4 * kArenaMiB);
   // Each kind's own peak; the total's is of one moment.
   EXPECT_EQ(tier.peak()[Kind::grads], 300);
   EXPECT_EQ(tier.peak()[Kind::activations], 200);
@@ -39,7 +39,7 @@ TEST(ArenaTier, CountsBytesByKind) {
 }
 
 TEST(ArenaTier, TellsThePeakSinceItWasAskedLast) {
-  ArenaTier tier("device", 4 * kMiB, ArenaTier::Backing::memory);
+  ArenaTier tier("device", 4 * kArenaMiB, ArenaTier::Backing::memory);
   const Block params = tier.allocate(1000, Kind::params);
   { const Block grads = tier.allocate(300, Kind::grads); }
   EXPECT_EQ(tier.take_recent_peak().total, 1300);
@@ -54,18 +54,19 @@ TEST(ArenaTier, TellsThePeakSinceItWasAskedLast) {
 }
 
 TEST(ArenaTier, AFullTierSaysWhatWasAskedAndWhoHoldsIt) {
-  ArenaTier tier("device", 2 * kMiB, ArenaTier::Backing::memory);
-  const Block params = tier.allocate(kMiB, Kind::params), optimizer = tier.allocate(kMiB / 2, Kind::optimizer);
-  const auto text = error_text([&] { (void)tier.allocate(kMiB, Kind::activations); });
+  ArenaTier tier("device", 2 * kArenaMiB, ArenaTier::Backing::memory);
+  const Block params = tier.allocate(kArenaMiB, Kind::params),
+              optimizer = tier.allocate(kArenaMiB / 2, Kind::optimizer);
+  const auto text = error_text([&] { (void)tier.allocate(kArenaMiB, Kind::activations); });
   EXPECT_TRUE(names(text, "device memory", "1.00 MiB", "activations", "2.00 MiB", "params 1.00 MiB", "optimizer 512",
                     "--memory device="));
-  EXPECT_EQ(tier.current().total, static_cast<std::int64_t>(kMiB + kMiB / 2));
+  EXPECT_EQ(tier.current().total, static_cast<std::int64_t>(kArenaMiB + kArenaMiB / 2));
   EXPECT_TRUE(names(error_text([] { (void)ArenaTier("host", 1, ArenaTier::Backing::memory).allocate(1, Kind::grads); }),
                     "host memory", "held: nothing"));
 }
 
 TEST(ArenaTier, BlocksAreWritableAndApart) {
-  ArenaTier tier("device", kMiB, ArenaTier::Backing::memory);
+  ArenaTier tier("device", kArenaMiB, ArenaTier::Backing::memory);
   std::vector<Block> blocks;
   for (int i = 0; i < 20; ++i) {
     blocks.push_back(tier.allocate(1000, Kind::working));
@@ -78,7 +79,7 @@ TEST(ArenaTier, BlocksAreWritableAndApart) {
 }
 
 TEST(Block, MovingLeavesOneOwner) {
-  ArenaTier tier("device", kMiB, ArenaTier::Backing::memory);
+  ArenaTier tier("device", kArenaMiB, ArenaTier::Backing::memory);
   Block a = tier.allocate(1000, Kind::params), b = tier.allocate(2000, Kind::grads);
   std::byte* const data = a.data();
   b = std::move(a);
@@ -92,7 +93,8 @@ TEST(Block, MovingLeavesOneOwner) {
 }
 
 TEST(ArenaTier, ADryTierHasTheAddressesOfTheRealOne) {
-  ArenaTier real("device", 8 * kMiB, ArenaTier::Backing::memory), dry("device", 8 * kMiB, ArenaTier::Backing::none);
+  ArenaTier real("device", 8 * kArenaMiB, ArenaTier::Backing::memory),
+      dry("device", 8 * kArenaMiB, ArenaTier::Backing::none);
   std::mt19937 random(3);
   std::vector<std::pair<Block, Block>> held;
   for (int i = 0; i < 500; ++i) {

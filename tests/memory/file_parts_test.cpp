@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kBlock = kDirectAlignment, kBuffer = SwapTier::kPageBytes;
 
-std::string pattern(std::size_t bytes, unsigned seed) {
+std::string text_pattern(std::size_t bytes, unsigned seed) {
   std::string text(bytes, '\0');
   for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i * 7 + i / 251 + seed * 31);
   return text;
@@ -60,7 +60,7 @@ class FilePartsTest : public testing::Test {
             .staging_bytes = kBuffer};
   }
 
-  const std::string first_ = pattern(3 * kBuffer + 777, 1), second_ = pattern(kBlock + 1234, 2);
+  const std::string first_ = text_pattern(3 * kBuffer + 777, 1), second_ = text_pattern(kBlock + 1234, 2);
   const TestDirectory directory_;
   ThreadPool pool_{2};
   CpuStream stream_{pool_};

@@ -20,14 +20,14 @@ Event plan_event(std::int64_t device_arena, bool recomputes = false) {
           {"placement", {{"params", {{"device", 0.0}, {"host", 1.0}}}, {"activation_checkpointing", recomputes}}}};
 }
 
-RunDigest run_of(std::initializer_list<Event> events) {
+RunDigest explained(std::initializer_list<Event> events) {
   RunDigest digest;
   for (const Event& event : events) digest.take(event);
   return digest;
 }
 
 TEST(ExplainedRun, StandsBesideItsPlan) {
-  const RunDigest run = run_of({plan_event(1100), step_event(1), step_event(2)});
+  const RunDigest run = explained({plan_event(1100), step_event(1), step_event(2)});
   const std::string text = explanation_text(run, {});
   EXPECT_TRUE(names(text, "device params", "1000 B", "+0.0%"));
   EXPECT_TRUE(names(text, "device at once", "1007 B", "+0.7%"));
@@ -43,21 +43,21 @@ TEST(ExplainedRun, StandsBesideItsPlan) {
 }
 
 TEST(ExplainedRun, AdvisesByWhatIsFree) {
-  const std::string full = explanation_text(run_of({plan_event(2000, true), step_event(1)}), {});
+  const std::string full = explanation_text(explained({plan_event(2000, true), step_event(1)}), {});
   EXPECT_TRUE(names(full, "a larger --micro-batch or --grad-accum", "--offload-param with a smaller share"));
   EXPECT_EQ(full.find("computed twice"), std::string::npos) << full;
-  const std::string roomy = explanation_text(run_of({plan_event(1000, true), step_event(1)}), {});
+  const std::string roomy = explanation_text(explained({plan_event(1000, true), step_event(1)}), {});
   EXPECT_TRUE(names(roomy, "activations are computed twice, and 1000 B of the device's budget is free"));
   Event still = step_event(1);
   still["stall_seconds"] = {{"host", 0.0}};
-  EXPECT_TRUE(names(explanation_text(run_of({plan_event(2000), still}), {}), "compute bounds the step"));
+  EXPECT_TRUE(names(explanation_text(explained({plan_event(2000), still}), {}), "compute bounds the step"));
 }
 
 TEST(ExplainedRun, TellsWhatWasPredictedAndWhatWasMoved) {
   const Event rank{
       {"rank", 0}, {"link_bytes", {{"host_to_device", 4096}, {"device_to_host", 0}}}, {"io_bytes", {{"read", 2048}}}};
   const RunDigest run =
-      run_of({plan_event(1100), step_event(1), {{"event", "summary"}, {"ranks", Event::array({rank, rank})}}});
+      explained({plan_event(1100), step_event(1), {{"event", "summary"}, {"ranks", Event::array({rank, rank})}}});
   const std::string text = explanation_text(run, {0.4, "zeepo probe of today"});
   EXPECT_TRUE(names(text, "time of a step", "400 ms", "500 ms", "+25.0%", "planned: zeepo probe of today"));
   EXPECT_TRUE(names(text, "host to device a step", "8.00 KiB", "read from files a step", "4.00 KiB"));
@@ -69,16 +69,16 @@ TEST(ExplainedRun, TellsWhatWasPredictedAndWhatWasMoved) {
 }
 
 TEST(ExplainedRun, NeedsAPlanAndSteps) {
-  EXPECT_TRUE(names(error_text([] { explanation_text(run_of({step_event(1)}), {}); }), "no plan"));
-  EXPECT_TRUE(names(error_text([] { explanation_text(run_of({plan_event(1)}), {}); }), "no step"));
+  EXPECT_TRUE(names(error_text([] { explanation_text(explained({step_event(1)}), {}); }), "no plan"));
+  EXPECT_TRUE(names(error_text([] { explanation_text(explained({plan_event(1)}), {}); }), "no step"));
 }
 
 // Logs may come from anywhere.
 TEST(ExplainedRun, SurvivesAPlanThatNoRunWrites) {
   const Event odd{
       {"event", "plan"}, {"device", 5}, {"host", {{"bytes", "x"}, {"budget_bytes", -1}}}, {"placement", {1}}};
-  EXPECT_TRUE(names(explanation_text(run_of({odd, step_event(1)}), {}), "advice"));
-  EXPECT_TRUE(explanation_json(run_of({odd, step_event(1)}), {}).is_object());
+  EXPECT_TRUE(names(explanation_text(explained({odd, step_event(1)}), {}), "advice"));
+  EXPECT_TRUE(explanation_json(explained({odd, step_event(1)}), {}).is_object());
 }
 
 }  // namespace

@@ -6,12 +6,11 @@
 #include "tests/plan/model_shapes.h"
 #include "tests/support/errors.h"
 #include "tests/support/scratch_model.h"
+#include "tests/support/units.h"
 #include "zeepo/plan/plan_json.h"
 
 namespace zeepo {
 namespace {
-
-constexpr std::int64_t kGiB = 1 << 30;
 
 ExactQuestion question_for(const std::filesystem::path& model, int ranks) {
   ExactQuestion question{.options = {}, .ranks = ranks, .ranks_on_node = ranks};

@@ -6,6 +6,7 @@
 #include "tests/plan/model_shapes.h"
 #include "tests/support/errors.h"
 #include "tests/support/test_data.h"
+#include "tests/support/units.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/infer/batch_pass.h"
 #include "zeepo/infer/generator.h"
@@ -18,7 +19,6 @@ namespace zeepo {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::int64_t kGiB = 1 << 30;
 
 // On a GPU of a described machine, alone, and on all of its GPUs.
 InferenceQuestion question_on(const char* hardware_name, ModelConfig config, const std::vector<int>& ranks) {

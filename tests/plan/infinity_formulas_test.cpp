@@ -12,11 +12,11 @@
 namespace zeepo {
 namespace {
 
-constexpr double kGiB = 0x1p30, kTiB = 0x1p40;
+constexpr double kGibibyte = 0x1p30, kTebibyte = 0x1p40;
 constexpr std::int64_t kSeqLen = 1024;
 
-double tebibytes(std::int64_t bytes) { return static_cast<double>(bytes) / kTiB; }
-double gibibytes(std::int64_t bytes) { return static_cast<double>(bytes) / kGiB; }
+double tebibytes(std::int64_t bytes) { return static_cast<double>(bytes) / kTebibyte; }
+double gibibytes(std::int64_t bytes) { return static_cast<double>(bytes) / kGibibyte; }
 void expect_printed(double value, double printed) { EXPECT_NEAR(value, printed, kInfinityDigit); }
 
 TEST(InfinityFormulas, GiveTheTableOfThePaper) {

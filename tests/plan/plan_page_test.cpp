@@ -6,18 +6,17 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/plan/model_shapes.h"
+#include "tests/support/units.h"
 
 namespace zeepo {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
-constexpr std::int64_t kGiB = 1 << 30;
-
-Json data_of(const std::string& page) {
+PlainJson data_of(const std::string& page) {
   const std::string begin = "const zeepoPlan = ";
   const std::size_t at = page.find(begin) + begin.size();
-  return Json::parse(page.substr(at, page.find(";\n", at) - at));
+  return PlainJson::parse(page.substr(at, page.find(";\n", at) - at));
 }
 
 class PlanPage : public testing::Test {
@@ -48,9 +47,9 @@ TEST_F(PlanPage, ShowsTheStepThatItsTileTellsOf) {
   const Recommended found = offloaded(100 * kGiB, 100 * kGiB);
   ASSERT_TRUE(found.fits && found.time);
   ASSERT_GT(step_time(found.setup, machine_)->seconds, 1.02 * found.time->seconds);
-  const Json data = data_of(training_page("a plan", found, {}, machine_, {}));
+  const PlainJson data = data_of(training_page("a plan", found, {}, machine_, {}));
   EXPECT_NEAR(data.at("timeline").at("seconds").get<double>(), found.time->seconds, 0.01 * found.time->seconds);
-  const Json& speed = data.at("curves").at(1);
+  const PlainJson& speed = data.at("curves").at(1);
   EXPECT_EQ(speed.at("xs").at(0), 1);
   EXPECT_DOUBLE_EQ(speed.at("lines").at(0).at("values").at(0).get<double>(), found.time->tokens_per_second);
 }

@@ -17,7 +17,7 @@
 namespace zeepo {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 struct RandomRun {
   TrainOptions options;
@@ -57,7 +57,7 @@ RandomRun PlannedBytes::draw(const TestDirectory& directory) {
 // As `zeepo plan --model DIR --ranks N` has it, without any rank; and its steps alone. A plan has room for weights to
 // be read after the last step, which the peaks of a summary do not have.
 struct Planned {
-  Json all, steps;
+  PlainJson all, steps;
 };
 Planned planned(const RandomRun& drawn) {
   const RunSetup setup = exact_setup({.options = drawn.options, .ranks = drawn.ranks, .ranks_on_node = drawn.ranks});
@@ -68,10 +68,11 @@ Planned planned(const RandomRun& drawn) {
   DrySteps dry(placed, options.grad_accum);
   dry.step();
   dry.step();
-  return {Json::parse(to_json(plan_memory(placed)).dump()), Json::parse(to_json(used_by(dry.session())).dump())};
+  return {PlainJson::parse(to_json(plan_memory(placed)).dump()),
+          PlainJson::parse(to_json(used_by(dry.session())).dump())};
 }
 
-Json measured(const RandomRun& drawn, const TestDirectory& directory) {
+PlainJson measured(const RandomRun& drawn, const TestDirectory& directory) {
   TrainOptions options = drawn.options;
   options.log = (directory.path() / "run.jsonl").string();
   ThreadsWorld world(drawn.ranks);
@@ -79,8 +80,8 @@ Json measured(const RandomRun& drawn, const TestDirectory& directory) {
   run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
   testing::internal::GetCapturedStderr();
   std::istringstream lines(read_text(options.log));
-  Json last;
-  for (std::string line; std::getline(lines, line);) last = Json::parse(line);
+  PlainJson last;
+  for (std::string line; std::getline(lines, line);) last = PlainJson::parse(line);
   return last.at("ranks").at(0).at("peak_bytes");
 }
 
@@ -95,7 +96,7 @@ TEST_F(PlannedBytes, AreThoseOfRunsWithRandomSettings) {
                            << flags_of(Arrangement{drawn.options.placement, drawn.options.activation_checkpointing,
                                                    drawn.options.prefetch_bytes}));
     const Planned plan = planned(drawn);
-    const Json held = measured(drawn, directory);
+    const PlainJson held = measured(drawn, directory);
     for (const auto& [tier, kinds] : plan.all.items())
       for (const auto& [kind, bytes] : kinds.items()) {
         EXPECT_LE(held.at(tier).at(kind).get<double>(), 1.02 * bytes.get<double>()) << tier << " " << kind;

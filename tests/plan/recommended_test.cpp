@@ -8,13 +8,12 @@
 
 #include "tests/plan/model_shapes.h"
 #include "tests/support/errors.h"
+#include "tests/support/units.h"
 #include "zeepo/plan/plan_json.h"
 #include "zeepo/train/given_options.h"
 
 namespace zeepo {
 namespace {
-
-constexpr std::int64_t kGiB = 1 << 30;
 
 class RecommendedTest : public testing::Test {
  protected:

@@ -9,6 +9,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/scratch_model.h"
+#include "tests/support/units.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/plan/recommended.h"
 #include "zeepo/train/trainer.h"
@@ -16,9 +17,7 @@
 namespace zeepo {
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr std::int64_t kMiB = 1 << 20;
+using PlainJson = nlohmann::json;
 
 // Whose links carry so many bytes a second.
 PlanMachine machine(double link) {
@@ -39,7 +38,7 @@ PlanMachine machine(double link) {
 const PlanMachine kSlow = machine(1e6), kFast = machine(1e13);
 
 struct Trained {
-  Json placement, summary;
+  PlainJson placement, summary;
   std::string said;
   std::string flags() const { return placement.at("flags"); }
 };
@@ -97,7 +96,7 @@ class TimedPlacement : public testing::Test {
     result.said = ::testing::internal::GetCapturedStderr();
     std::ifstream lines(options.log);
     for (std::string line; std::getline(lines, line);) {
-      const Json event = Json::parse(line);
+      const PlainJson event = PlainJson::parse(line);
       if (event.at("event") == "plan") result.placement = event.at("placement");
       if (event.at("event") == "summary") result.summary = event;
     }

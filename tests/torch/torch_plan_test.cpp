@@ -7,14 +7,14 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kElements = 1 << 18, kUnits = 8, kAll = kElements * kUnits;
+constexpr std::int64_t kPlannedElements = 1 << 18, kPlannedUnits = 8, kAll = kPlannedElements * kPlannedUnits;
 
 UnitPlan units() {
   UnitPlan plan;
-  for (std::int64_t u = 0; u < kUnits; ++u) {
-    UnitParameter parameter{0, {kElements}, true, {}};
-    parameter.weights.push_back({{fmt::format("{}", u), {kElements}}, 0, kElements});
-    plan.units.push_back({fmt::format("unit {}", u), {parameter}, kElements});
+  for (std::int64_t u = 0; u < kPlannedUnits; ++u) {
+    UnitParameter parameter{0, {kPlannedElements}, true, {}};
+    parameter.weights.push_back({{fmt::format("{}", u), {kPlannedElements}}, 0, kPlannedElements});
+    plan.units.push_back({fmt::format("unit {}", u), {parameter}, kPlannedElements});
   }
   return plan;
 }

@@ -44,7 +44,7 @@ TEST(Balance, SpeedsAreTakenInTwentiethsOfTheFastest) {
   EXPECT_EQ(relative_speeds(std::vector{98.0, 100.0}), (std::vector{1.0, 1.0}));
 }
 
-struct Record {
+struct BalancedRun {
   std::vector<double> losses, norms;
   Json plan, summary;
 };
@@ -67,13 +67,13 @@ class BalancedRuns : public testing::Test {
     return options;
   }
 
-  Record train(TrainOptions options, int ranks) const {
+  BalancedRun train(TrainOptions options, int ranks) const {
     options.log = (directory_.path() / "log.jsonl").string();
     testing::internal::CaptureStderr();
     ThreadsWorld world(ranks);
     run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
     testing::internal::GetCapturedStderr();
-    Record record;
+    BalancedRun record;
     std::ifstream lines(options.log);
     for (std::string line; std::getline(lines, line);) {
       const Json event = Json::parse(line);
@@ -91,7 +91,7 @@ class BalancedRuns : public testing::Test {
 };
 
 TEST_F(BalancedRuns, TheMeanIsThatOverAllTokens) {
-  const Record alike = train(options("off"), 3), shared = train(options("1,0.5,0.25"), 3);
+  const BalancedRun alike = train(options("off"), 3), shared = train(options("1,0.5,0.25"), 3);
   EXPECT_FALSE(alike.plan.contains("balance"));
   EXPECT_EQ(shared.plan.at("balance").at("rows"), (Rows{8, 3, 1}));
   ASSERT_EQ(shared.losses.size(), 3u);
@@ -109,10 +109,10 @@ TEST_F(BalancedRuns, TheMeanIsThatOverAllTokens) {
 
 TEST_F(BalancedRuns, TheSameSharesGiveTheSameBitsAtEveryStage) {
   TrainOptions run = options("1,0.5");
-  const Record reference = train(run, 2);
+  const BalancedRun reference = train(run, 2);
   for (const int stage : {0, 2}) {
     run.stage = stage;
-    const Record other = train(run, 2);
+    const BalancedRun other = train(run, 2);
     EXPECT_EQ(other.losses, reference.losses) << stage;
     EXPECT_EQ(other.summary.at("weights_hash"), reference.summary.at("weights_hash")) << stage;
   }
@@ -121,7 +121,7 @@ TEST_F(BalancedRuns, TheSameSharesGiveTheSameBitsAtEveryStage) {
 }
 
 TEST_F(BalancedRuns, MeasuredSpeedsGiveARowToEveryRank) {
-  const Record measured = train(options("auto"), 2);
+  const BalancedRun measured = train(options("auto"), 2);
   const Rows rows = measured.plan.at("balance").at("rows");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0] + rows[1], 8);

@@ -8,6 +8,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/scratch_model.h"
+#include "tests/support/units.h"
 #include "zeepo/base/machine.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/train/trainer.h"
@@ -16,8 +17,6 @@ namespace zeepo {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
 // Of a rank on the CPU whose part of the machine is 16 GiB.
 constexpr RankRoom kRoom{

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Record {
+struct TunedRun {
   std::vector<double> losses, norms;
   std::vector<std::int64_t> counted;  // empty: no mask
   std::string hash;
@@ -59,13 +59,13 @@ class FineTuning : public testing::Test {
     return options;
   }
 
-  Record train(TrainOptions options, int ranks = 1) const {
+  TunedRun train(TrainOptions options, int ranks = 1) const {
     options.log = (folder_.path() / "log.jsonl").string();
     testing::internal::CaptureStderr();
     ThreadsWorld world(ranks);
     run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
     testing::internal::GetCapturedStderr();
-    Record record;
+    TunedRun record;
     std::ifstream lines(options.log);
     for (std::string line; std::getline(lines, line);) {
       const Json event = Json::parse(line);
@@ -106,7 +106,7 @@ TEST_F(FineTuning, TheLossIsTheMeanOverTheTargetsThatCount) {
   std::int64_t length = 1;  // the end
   for (const std::string& word : kOne) length += tokens_of(word);
   const Json one = line(kOne, 1), two = line(kTwo, 3);
-  const Record first = train(options({one, two}, length)), second = train(options({two, one}, length));
+  const TunedRun first = train(options({one, two}, length)), second = train(options({two, one}, length));
   ASSERT_EQ(first.counted.size(), 1u);
   EXPECT_EQ(first.counted[0], length - tokens_of(kOne[0]));
   EXPECT_EQ(second.counted[0], 1 + tokens_of(kTwo[3]));
@@ -116,12 +116,12 @@ TEST_F(FineTuning, TheLossIsTheMeanOverTheTargetsThatCount) {
 
   TrainOptions both = options({one, two, one}, length);
   both.grad_accum = 2;
-  const Record accumulated = train(both);
+  const TunedRun accumulated = train(both);
   EXPECT_EQ(accumulated.counted[0], first.counted[0] + second.counted[0]);
   EXPECT_NEAR(accumulated.losses[0], mean, 1e-6 * mean);
   both.grad_accum = 1;
   both.micro_batch = 2;
-  const Record rows = train(both);
+  const TunedRun rows = train(both);
   EXPECT_NEAR(rows.losses[0], mean, 1e-6 * mean);
   EXPECT_NEAR(rows.norms[0], accumulated.norms[0], 1e-5 * rows.norms[0]);
 }
@@ -137,13 +137,13 @@ TEST_F(FineTuning, WhereAllTargetsCountTheBitsAreThoseOfText) {
   plain.steps = 5;
   plain.micro_batch = 2;
   plain.grad_accum = 3;
-  const Record unmasked = train(plain);
+  const TunedRun unmasked = train(plain);
   EXPECT_TRUE(unmasked.counted.empty());
   TrainOptions masked = options(completions, 7);
   masked.steps = 5;
   masked.micro_batch = 2;
   masked.grad_accum = 3;
-  const Record counted = train(masked);
+  const TunedRun counted = train(masked);
   EXPECT_EQ(counted.counted, std::vector<std::int64_t>(5, 7 * 2 * 3));
   EXPECT_EQ(counted.losses, unmasked.losses);
   EXPECT_EQ(counted.norms, unmasked.norms);
@@ -161,7 +161,7 @@ TEST_F(FineTuning, AnyNumberOfRanksGivesTheSameBits) {
   TrainOptions one = options(lines, 6);
   one.steps = 6;
   one.grad_accum = 6;
-  const Record alone = train(one);
+  const TunedRun alone = train(one);
   ASSERT_EQ(alone.counted.size(), 6u);
   EXPECT_LT(*std::ranges::max_element(alone.counted), 36);
   for (const double loss : alone.losses) EXPECT_TRUE(std::isfinite(loss));
@@ -170,7 +170,7 @@ TEST_F(FineTuning, AnyNumberOfRanksGivesTheSameBits) {
       TrainOptions several = one;
       several.grad_accum = 6 / ranks;
       several.stage = stage;
-      const Record shared = train(several, ranks);
+      const TunedRun shared = train(several, ranks);
       EXPECT_EQ(shared.losses, alone.losses) << ranks;
       EXPECT_EQ(shared.norms, alone.norms) << ranks;
       EXPECT_EQ(shared.counted, alone.counted) << ranks;
@@ -182,7 +182,7 @@ TEST_F(FineTuning, AStepThatCountsNothingHasNoLossAndNoGradient) {
   const std::string long_question(200, 'q');
   const Json line = {
       {"messages", {{{"role", "user"}, {"content", long_question}}, {{"role", "assistant"}, {"content", "z"}}}}};
-  const Record record = train(options({line}, 4));
+  const TunedRun record = train(options({line}, 4));
   EXPECT_EQ(record.counted, std::vector<std::int64_t>{0});
   EXPECT_EQ(record.losses, std::vector<double>{0});
   EXPECT_EQ(record.norms, std::vector<double>{0});

@@ -316,7 +316,7 @@ TEST(OptionTable, RanksAgreeOnWhatTheResultAndCollectivesDependOn) {
   }
 }
 
-TrainOptions tiny_run() {
+TrainOptions tiny_options() {
   TrainOptions options;
   options.model = golden("llama-tiny");
   options.data = golden("llama-tiny") / "tokens.bin";
@@ -334,7 +334,7 @@ TEST(OptionTable, PiecesOfAnotherSizeAreFoundBeforeAnyCollective) {
     ThreadsWorld world(2);
     EXPECT_THROW(run(world,
                      [&](Communicator& communicator) {
-                       TrainOptions options = tiny_run();
+                       TrainOptions options = tiny_options();
                        if (communicator.rank() == 1) change(options);
                        auto& text = texts[static_cast<std::size_t>(communicator.rank())];
                        text = error_text([&] { Trainer(options, communicator); });
@@ -351,7 +351,7 @@ TEST(OptionTable, BudgetsOfRanksMayDiffer) {
   ThreadsWorld world(2);
   testing::internal::CaptureStderr();
   EXPECT_NO_THROW(run(world, [](Communicator& communicator) {
-    TrainOptions options = tiny_run();
+    TrainOptions options = tiny_options();
     options.stage = 1;
     options.placement.optimizer = {.host = 1};
     if (communicator.rank() == 1) options.host_bytes = 16 << 20;
@@ -404,7 +404,7 @@ TEST(OptionTable, OptionsOfExecutionChangeNoBit) {
       {"aio.queue_depth", {{"--offload-optimizer", "nvme"}, {"--nvme-path", here}, {"aio.queue_depth", "2"}}},
   };
   const auto record = [&](const OptionTexts& texts) {
-    TrainOptions options = with(texts, tiny_run());
+    TrainOptions options = with(texts, tiny_options());
     options.log = (directory.path() / "log.jsonl").string();
     std::filesystem::remove(options.log);
     testing::internal::CaptureStderr();
@@ -428,7 +428,7 @@ TEST(OptionTable, OptionsOfExecutionChangeNoBit) {
 // What would change bits with the hosts.
 TEST(OptionTable, ElasticRunsRefuseSumsThatDependOnTheRanks) {
   const OptionTexts elastic{{"--elastic", "true"}, {"--checkpoint-dir", "saved"}, {"--stage", "1"}};
-  check(with(elastic, tiny_run()));
+  check(with(elastic, tiny_options()));
   const std::vector<std::pair<OptionTexts, std::string>> refused{
       {{{"--reduce-dtype", "int8"}}, "not with --reduce-dtype int8"},
       {{{"--reduce-dtype", "int4"}, {"--reduce-feedback", "true"}}, "not with --reduce-dtype int4"},
@@ -437,7 +437,7 @@ TEST(OptionTable, ElasticRunsRefuseSumsThatDependOnTheRanks) {
       {{{"--reduce", "last"}}, "with --reduce each"},
       {{{"--sum-order", "local"}}, "with --sum-order global"}};
   for (const auto& [texts, way_out] : refused) {
-    const TrainOptions options = with(texts, with(elastic, tiny_run()));
+    const TrainOptions options = with(texts, with(elastic, tiny_options()));
     EXPECT_TRUE(names(error_text([&] { check(options); }), "--elastic", way_out));
   }
 }

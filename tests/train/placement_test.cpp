@@ -6,6 +6,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/scratch_model.h"
+#include "tests/support/units.h"
 #include "zeepo/base/error.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/train/trainer.h"
@@ -14,8 +15,6 @@ namespace zeepo {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::int64_t kKiB = 1 << 10, kMiB = 1 << 20;
 
 struct Trained {
   Json plan, summary;

@@ -9,6 +9,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/scratch_model.h"
+#include "tests/support/units.h"
 #include "zeepo/base/machine.h"
 #include "zeepo/base/thread_pool.h"
 #include "zeepo/comm/threads/threads_world.h"
@@ -18,8 +19,6 @@ namespace zeepo {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::int64_t kMiB = 1 << 20;
 
 class Planning : public testing::Test {
  protected:

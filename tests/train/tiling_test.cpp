@@ -37,7 +37,7 @@ TrainOptions golden_options(const std::string& name) {
   return options;
 }
 
-struct Record {
+struct TiledRun {
   std::vector<double> losses, norms;
   Json plan, summary;
   std::string hash() const { return summary.at("weights_hash"); }
@@ -47,7 +47,7 @@ struct Record {
   std::int64_t planned() const { return plan.at("device").at("bytes").at("working"); }
 };
 
-Record train(TrainOptions options, int ranks) {
+TiledRun train(TrainOptions options, int ranks) {
   const TestDirectory directory;
   options.log = (directory.path() / "log.jsonl").string();
   testing::internal::CaptureStderr();
@@ -55,7 +55,7 @@ Record train(TrainOptions options, int ranks) {
   run(world, [&](Communicator& communicator) { Trainer(options, communicator).run(); });
   testing::internal::GetCapturedStderr();
   std::istringstream lines(read_text(options.log));
-  Record result;
+  TiledRun result;
   for (std::string line; std::getline(lines, line);) {
     const Json event = Json::parse(line);
     if (event.at("event") == "step") {
@@ -77,11 +77,11 @@ TEST_P(Tiling, GivesTheBitsOfWholeLayers) {
     auto options = golden_options(GetParam());
     options.dtype = dtype;
     options.clip = 0;  // the norm is summed in blocks of a unit, and tiles are units
-    const Record whole = train(options, 2);
+    const TiledRun whole = train(options, 2);
     for (const std::int64_t tiles : {2, 7, 1000}) {  // 1000: a row each
       options.linear_tiles = tiles;
       options.stage = tiles == 7 ? 3 : 0;
-      const Record tiled = train(options, 2);
+      const TiledRun tiled = train(options, 2);
       EXPECT_EQ(tiled.losses, whole.losses) << tiles << " tiles, " << name_of(dtype);
       EXPECT_EQ(tiled.hash(), whole.hash()) << tiles << " tiles, " << name_of(dtype);
       for (std::size_t i = 0; i < whole.norms.size(); ++i)
@@ -97,7 +97,7 @@ TEST_P(Tiling, NoStagePlaceOrPrefetchChangesABit) {
   options.grad_accum = 2;
   options.host_bytes = std::int64_t{1} << 26;
   options.clip = 0.1f;
-  const Record reference = train(options, 2);
+  const TiledRun reference = train(options, 2);
   struct Case {
     int stage;
     std::int64_t prefetch;
@@ -113,7 +113,7 @@ TEST_P(Tiling, NoStagePlaceOrPrefetchChangesABit) {
                          .optimizer = Shares::all_in(c.place),
                          .activations = c.checkpointing ? c.place : Place::device};
     options.activation_checkpointing = c.checkpointing;
-    const Record run = train(options, 2);
+    const TiledRun run = train(options, 2);
     const auto what = fmt::format("stage {}, prefetch {}, {}", c.stage, c.prefetch, name_of(c.place));
     EXPECT_EQ(run.losses, reference.losses) << what;
     EXPECT_EQ(run.norms, reference.norms) << what;
@@ -137,9 +137,9 @@ TEST_P(Tiling, SavesWhatWholeLayersSaveAndReadsItAgain) {
 
   options.model = options.output;
   options.output.clear();
-  const Record tiled = train(options, 1);
+  const TiledRun tiled = train(options, 1);
   options.linear_tiles = 1;
-  const Record whole = train(options, 1);
+  const TiledRun whole = train(options, 1);
   EXPECT_EQ(tiled.losses, whole.losses);
   EXPECT_EQ(tiled.hash(), whole.hash());
 }

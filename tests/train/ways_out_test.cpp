@@ -9,6 +9,7 @@
 
 #include "tests/support/errors.h"
 #include "tests/support/scratch_model.h"
+#include "tests/support/units.h"
 #include "zeepo/base/error.h"
 #include "zeepo/base/size.h"
 #include "zeepo/comm/threads/threads_world.h"
@@ -17,7 +18,6 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kKiB = 1 << 10, kMiB = 1 << 20;
 constexpr OpenChoices kAllOpen{.params = true, .optimizer = true, .activations = true, .prefetch = true};
 
 // The printed alternatives: for the device, and for what is offloaded. One of each that is not empty is needed.

@@ -15,21 +15,21 @@
 namespace zeepo {
 namespace {
 
-constexpr std::int64_t kIn = 5, kHidden = 7, kOut = 3;
+constexpr std::int64_t kInputs = 5, kInner = 7, kOutputs = 3;
 
 class Net : public Module {
  public:
   Net()
-      : first(child<Linear>("first", kIn, kHidden)),
+      : first(child<Linear>("first", kInputs, kInner)),
         unused(child<Linear>("unused", 4, 4)),
-        second(child<Linear>("second", kHidden, kOut)) {}
+        second(child<Linear>("second", kInner, kOutputs)) {}
   Tensor forward(const Tensor& x) override { return second(gelu(first(x))); }
 
   Linear &first, &unused, &second;
 };
 
 // Each weight of the slice by its index and name, the same for every run.
-void fill_weights(const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
+void fill_slice(const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
   const RngKey key = mix(RngKey{7}, slice.name);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = 0.5f * normal(key, static_cast<std::uint64_t>(begin) + i);
 }
@@ -41,8 +41,8 @@ struct Batch {
 };
 
 Batch make_batch(std::int64_t rows, std::uint64_t seed) {
-  Batch batch{random_floats(rows * kIn, seed), {}};
-  for (std::int64_t i = 0; i < rows; ++i) batch.targets.push_back(static_cast<std::int32_t>((i + 1) % kOut));
+  Batch batch{random_floats(rows * kInputs, seed), {}};
+  for (std::int64_t i = 0; i < rows; ++i) batch.targets.push_back(static_cast<std::int32_t>((i + 1) % kOutputs));
   return batch;
 }
 
@@ -61,7 +61,7 @@ class NetRun {
 
   void start() {
     engine_.emplace(net, session_->communicator(), options_);
-    engine_->load(fill_weights);
+    engine_->load(fill_slice);
   }
   Tensor as_input(const std::vector<float>& values, Shape shape) const {
     if (options_.dtype == DType::f32) return Tensor::from<float>(values, shape);
@@ -70,7 +70,7 @@ class NetRun {
   }
   void micro_step(const Batch& batch) {
     engine_->micro_step([&] {
-      return cross_entropy(net(as_input(batch.x, {batch.rows(), kIn})),
+      return cross_entropy(net(as_input(batch.x, {batch.rows(), kInputs})),
                            Tensor::from<std::int32_t>(batch.targets, {batch.rows()}));
     });
   }
@@ -166,8 +166,8 @@ TEST(Engine, AccumulationEqualsTheLargerBatch) {
   for (int step = 0; step < 5; ++step) {
     const auto expected = large.step(whole, 0.1);
     for (std::int64_t m = 0; m < 3; ++m) {
-      const auto x = whole.x.begin() + m * 2 * kIn;
-      small.micro_step({{x, x + 2 * kIn}, {whole.targets.begin() + m * 2, whole.targets.begin() + m * 2 + 2}});
+      const auto x = whole.x.begin() + m * 2 * kInputs;
+      small.micro_step({{x, x + 2 * kInputs}, {whole.targets.begin() + m * 2, whole.targets.begin() + m * 2 + 2}});
     }
     const auto result = small.engine().step(0.1);
     EXPECT_NEAR(result.loss, expected.loss, 1e-6);
@@ -181,7 +181,7 @@ TEST(Engine, AccumulationEqualsTheLargerBatch) {
 TEST(Engine, AUnitUsedTwiceSumsBothGradients) {
   class Twice : public Module {
    public:
-    Twice() : again(child<Linear>("again", kIn, kIn)), last(child<Linear>("last", kIn, kOut)) {}
+    Twice() : again(child<Linear>("again", kInputs, kInputs)), last(child<Linear>("last", kInputs, kOutputs)) {}
     Tensor forward(const Tensor& x) override { return last(gelu(again(gelu(again(x))))); }
     Linear &again, &last;
   };
@@ -193,11 +193,11 @@ TEST(Engine, AUnitUsedTwiceSumsBothGradients) {
     ModelEngine engine(model, session->communicator(),
                        {.optimizer = kPlainSgd, .accumulation = accumulation, .clip = 0});
     const auto loss = [&] {
-      return cross_entropy(model(Tensor::from<float>(batch.x, {4, kIn})),
+      return cross_entropy(model(Tensor::from<float>(batch.x, {4, kInputs})),
                            Tensor::from<std::int32_t>(batch.targets, {4}));
     };
-    std::vector<float> result, before(kIn * kIn), after(kIn * kIn);
-    engine.load(fill_weights);
+    std::vector<float> result, before(kInputs * kInputs), after(kInputs * kInputs);
+    engine.load(fill_slice);
     engine.read("again.weight", 0, before);
     if (!differences) {
       for (std::int64_t m = 0; m < accumulation; ++m) engine.micro_step(loss);
@@ -209,7 +209,7 @@ TEST(Engine, AUnitUsedTwiceSumsBothGradients) {
     for (std::size_t i = 0; i < before.size(); ++i) {
       const auto moved = [&](float by) {
         engine.load([&](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
-          fill_weights(slice, begin, out);
+          fill_slice(slice, begin, out);
           if (slice.name == "again.weight") out[i] += by;
         });
         double value = 0;
@@ -318,7 +318,7 @@ TEST(Engine, AnInfiniteLossIsAnErrorEvenWithFiniteGradients) {
     NetRun run({.dtype = dtype, .loss_scale = {.initial = 1}});
     run.start();
     run.engine().load([](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
-      fill_weights(slice, begin, out);
+      fill_slice(slice, begin, out);
       if (slice.name == "second.bias" && begin == 0) out[0] = -std::numeric_limits<float>::infinity();
     });
     Batch batch = make_batch(4, 1);
@@ -365,15 +365,15 @@ TEST(Engine, TheHashSeesEveryWeightAndItsName) {
   EXPECT_EQ(run.engine().weights_hash(), hash);
   const auto with = [&](const std::string& name, std::int64_t index) {
     run.engine().load([&](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
-      fill_weights(slice, begin, out);
+      fill_slice(slice, begin, out);
       if (slice.name == name)
         out[static_cast<std::size_t>(index)] = std::nextafter(out[static_cast<std::size_t>(index)], 9.0f);
     });
     return run.engine().weights_hash();
   };
   EXPECT_NE(with("first.weight", 0), hash);
-  EXPECT_NE(with("first.weight", kIn * kHidden - 1), hash);
-  EXPECT_NE(with("second.bias", kOut - 1), hash);
+  EXPECT_NE(with("first.weight", kInputs * kInner - 1), hash);
+  EXPECT_NE(with("second.bias", kOutputs - 1), hash);
   EXPECT_EQ(with("", 0), hash);
 }
 
@@ -457,7 +457,7 @@ TEST(Engine, EvaluationGivesTheLossAndChangesNothing) {
   const auto hash = run.engine().weights_hash();
   float loss = 0;
   run.engine().infer([&] {
-    const Tensor logits = run.net(run.as_input(batch.x, {4, kIn}));
+    const Tensor logits = run.net(run.as_input(batch.x, {4, kInputs}));
     loss = cross_entropy(logits, Tensor::from<std::int32_t>(batch.targets, {4})).item();
   });
   EXPECT_EQ(run.engine().weights_hash(), hash);
@@ -469,10 +469,10 @@ TEST(Engine, WhenItIsGoneTheModelHasNoMemory) {
   Session session({.threads = 1, .device_bytes = 1 << 20});
   {
     ModelEngine engine(net, session.communicator(), {});
-    engine.load(fill_weights);
+    engine.load(fill_slice);
   }
   EXPECT_EQ(session.memory().current().total, 0);
-  EXPECT_TRUE(names(error_text([&] { (void)net(random_tensor({1, kIn}, 1)); }), "no memory"));
+  EXPECT_TRUE(names(error_text([&] { (void)net(random_tensor({1, kInputs}, 1)); }), "no memory"));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace zeepo {
 namespace {
 
-constexpr int kWorlds[] = {1, 2, 3, 4, 7};
+constexpr int kWeightWorlds[] = {1, 2, 3, 4, 7};
 
 template <class Model>
 void expect_each_element_asked_for_once(int ranks, int stage) {
@@ -43,7 +43,7 @@ void expect_each_element_asked_for_once(int ranks, int stage) {
 }
 
 TEST(ShardedWeights, EachElementIsReadByOneRankOnce) {
-  for (const int ranks : kWorlds)
+  for (const int ranks : kWeightWorlds)
     for (const int stage : {0, 1, 2, 3}) {
       expect_each_element_asked_for_once<Tied>(ranks, stage);
       expect_each_element_asked_for_once<Outside>(ranks, stage);
@@ -53,7 +53,7 @@ TEST(ShardedWeights, EachElementIsReadByOneRankOnce) {
 
 TEST(ShardedWeights, AreReadAndHashedAlikeFromEveryRank) {
   std::string expected;
-  for (const int ranks : kWorlds)
+  for (const int ranks : kWeightWorlds)
     for (const int stage : {0, 1, 2, 3})
       for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
         ThreadsWorld world(ranks);

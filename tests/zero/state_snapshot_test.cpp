@@ -20,8 +20,8 @@ namespace {
 // Weights and moments by name and element, as a snapshot or the engine gives them.
 using Values = std::map<std::string, std::vector<float>>;
 
-struct Trained {
-  Trained(const EngineOptions& options, const std::filesystem::path& files)
+struct Snapped {
+  Snapped(const EngineOptions& options, const std::filesystem::path& files)
       : session(small_session(files)), engine(plain_units({300, 1100}), session.communicator(), options) {
     engine.load([](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
       for (std::size_t i = 0; i < out.size(); ++i)
@@ -95,7 +95,7 @@ TEST_P(Snapshots, AreOfTheStepAtWhichTheyWereBegun) {
   // First without a snapshot, settled where the other run begins one; that run does not settle.
   std::vector<Values> begun, later;
   {
-    Trained run(options, files.path());
+    Snapped run(options, files.path());
     for (int life = 0; life < 2; ++life) {
       run.step(0.25f);
       begun.push_back(run.weights());
@@ -103,7 +103,7 @@ TEST_P(Snapshots, AreOfTheStepAtWhichTheyWereBegun) {
       later.push_back(run.weights());
     }
   }
-  Trained run(options, files.path());
+  Snapped run(options, files.path());
   for (std::size_t life = 0; life < 2; ++life) {
     run.step(0.25f);
     run.begin_snapshot();
@@ -127,7 +127,7 @@ TEST(Snapshot, OneAtATime) {
   const TestDirectory files;
   EngineOptions options;
   options.snapshot_bytes = 1;
-  Trained run(options, files.path());
+  Snapped run(options, files.path());
   run.step(1);
   std::mutex gate;
   gate.lock();

@@ -11,9 +11,9 @@
 namespace zeepo {
 namespace {
 
-class Model : public Module {
+class PlacedModel : public Module {
  public:
-  Model() {
+  PlacedModel() {
     child<Linear>("up", 3, 5);
     child<Linear>("down", 5, 3);
   }
@@ -29,7 +29,7 @@ class Sliced : public Module {
 };
 
 TEST(WeightPlaces, AParameterAndItsNameAreAtOnePlace) {
-  Model model;
+  PlacedModel model;
   const UnitPlan plan = plan_units(model);
   const WeightPlaces places(plan);
   std::size_t weights = 0;
@@ -72,7 +72,7 @@ TEST(WeightPlaces, EachElementOfAWeightIsThereOnce) {
 }
 
 TEST(WeightPlaces, AnUnknownNameIsAnError) {
-  Model model;
+  PlacedModel model;
   const WeightPlaces places(plan_units(model));
   EXPECT_TRUE(names(error_text([&] { (void)places.of("sideways"); }), "no weight is named sideways"));
 }
