@@ -63,9 +63,10 @@ def exact(group):
 
 
 def one_byte_less(group, options, ranks, fitting):
-    """Buffers shrink where a step would not fit, those of a stepped optimizer also on the device: it may still fit."""
+    """Buffers shrink where a step would not fit, on the device those of states and weights that are elsewhere: it may still fit."""
     tier = group.case.one_of(list(planned(fitting)))
-    flexible = tier == "host" or options.get("--offload-optimizer", "none") != "none"
+    elsewhere = any(options.get(name, "none") != "none" for name in ("--offload-optimizer", "--offload-param"))
+    flexible = tier == "host" or elsewhere
     less = {**budgets_of(options), tier: planned(fitting)[tier] - 1}
     outcome = group.run({**options, "--memory": text_of(less)}, ranks, may_fail=True)
     if outcome.finished.code == 0:
