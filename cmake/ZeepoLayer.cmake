@@ -24,10 +24,8 @@ function(zeepo_layer name)
       target_compile_options(zeepo_${name} PRIVATE -fsanitize=fuzzer-no-link)
       set(headers zeepo_fuzzed_headers)
     endif()
-    if(ZEEPO_SANITIZE AND NOT name STREQUAL "kernels")  # whose flags are others
-      zeepo_use_headers(zeepo_${name} ${headers})
-    endif()
     if(NOT name STREQUAL "kernels")  # whose sources are compiled once for each instruction set
+      zeepo_use_headers(zeepo_${name} ${headers})
       zeepo_compile_together(zeepo_${name})
     else()
       target_compile_options(zeepo_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${ZEEPO_SIMD_SANITIZE_OPTIONS}>")
