@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "zeepo/base/error.h"
 #include "zeepo/binding/model_units.h"
@@ -16,7 +17,23 @@ RunSetup as_rank(RunSetup setup, int rank) {
   return setup;
 }
 
-MemoryPlan plan_of_first(const RunSetup& setup) { return plan_memory(as_largest(setup)); }
+void raise_to(PlaceBytes& bytes, const PlaceBytes& others) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::max(bytes[i], others[i]);
+}
+
+// The plan of the largest rank, with room for every other: fewer rows may leave larger gaps between tensors.
+MemoryPlan plan_for_all(const RunSetup& setup) {
+  RunSetup tried = as_largest(setup);
+  MemoryPlan plan = plan_memory(tried);
+  if (setup.balanced.rows.empty()) return plan;
+  const std::int64_t most = tried.balanced.rows.front();
+  for (const std::int64_t rows : std::set(setup.balanced.rows.begin(), setup.balanced.rows.end())) {
+    if (rows == most) continue;
+    tried.balanced.rows.front() = rows;
+    raise_to(plan.bytes, plan_memory(tried).bytes);
+  }
+  return plan;
+}
 
 // With buffers for the host's part of the step, while it is measured and afterwards.
 bool has_room_to_probe(const RunSetup& setup, const MemoryPlan& memory, const std::vector<RankRoom>& rooms,
@@ -35,7 +52,7 @@ void extend(RunPlan& plan, const PlaceBytes& budgets, Levels TuningRange::*knob,
   for (auto level = first * 2; level <= first * kMostTimes; level *= 2) {
     RunSetup deeper = plan.setup;
     (deeper.levels.*knob).push_back(level);
-    const MemoryPlan memory = plan_memory(deeper);
+    const MemoryPlan memory = plan_for_all(deeper);
     const bool differs = !std::ranges::equal(memory.peak, plan.memory.peak, {}, &Usage::total, &Usage::total);
     if (!memory.fits(budgets) || !differs || !modest(memory)) return;
     plan.setup = std::move(deeper);
@@ -78,14 +95,14 @@ std::int64_t missing_bytes(const MemoryPlan& memory, const PlaceBytes& budgets) 
 // With the largest buffers that fit; where none do, with those that miss least.
 RunSetup fit_buffers(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
   RunSetup best = setup;
-  const MemoryPlan memory = plan_of_first(setup);
+  const MemoryPlan memory = plan_for_all(setup);
   const PlaceBytes budgets = least_budgets(rooms, memory);
   std::int64_t least = missing_bytes(memory, budgets);
   for (const std::int64_t room : host_rooms(budgets[static_cast<std::size_t>(Place::host)])) {
     if (least == 0) break;
     if (room == setup.host_room) continue;
     RunSetup tried = with_buffers(setup, room);
-    const MemoryPlan smaller = plan_of_first(tried);
+    const MemoryPlan smaller = plan_for_all(tried);
     if (const std::int64_t missing = missing_bytes(smaller, least_budgets(rooms, smaller)); missing < least) {
       best = std::move(tried);
       least = missing;
@@ -130,11 +147,10 @@ std::vector<std::int64_t> host_rooms(std::int64_t host_bytes) {
 
 FoundPlacement search_placement(const RunSetup& given, const PlaceBytes& budgets, std::int64_t host_room) {
   const RunSetup setup = with_buffers(given, host_room);
-  const PlacementSearch search{
-      .given = setup.arrangement(),
-      .open = setup.options.choose,
-      .budgets = budgets,
-      .plan = [&](const Arrangement& tried) { return plan_of_first(setup.with(tried)).bytes; }};
+  const PlacementSearch search{.given = setup.arrangement(),
+                               .open = setup.options.choose,
+                               .budgets = budgets,
+                               .plan = [&](const Arrangement& tried) { return plan_for_all(setup.with(tried)).bytes; }};
   const PlacementSearch::Result result = search.run();
   return {setup.with(result.arrangement), result.bytes, result.fits};
 }
@@ -166,7 +182,7 @@ RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& ro
 RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
   const TrainOptions& options = setup.options;
   if (options.checkpoint_dir.empty() || options.checkpoint_every == 0 || options.checkpoint_bytes > 0) return setup;
-  const MemoryPlan memory = plan_of_first(setup);
+  const MemoryPlan memory = plan_for_all(setup);
   const auto host = static_cast<std::size_t>(Place::host);
   const std::int64_t free = least_budgets(rooms, memory)[host] - memory.bytes[host];
   if (free <= 0) return setup;
@@ -178,22 +194,23 @@ RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>&
 RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure) {
   const bool chosen = setup.options.choose.any();  // a placement, for the budgets of all ranks
   const int rank = setup.ranks.rank;
-  RunPlan plan{.setup = as_largest(setup), .memory = plan_of_first(setup), .budgets = {}, .step_rates = {}};
+  RunPlan plan{
+      .setup = as_rank(setup, 0), .memory = plan_for_all(setup), .needed = {}, .budgets = {}, .step_rates = {}};
   const auto common = [&] { return chosen ? least_to_fill(rooms) : least_budgets(rooms, plan.memory); };
   if (tunes_host_share(plan.setup) && !has_room_to_probe(plan.setup, plan.memory, rooms, common())) {
     plan.setup.room_to_probe = false;
-    plan.memory = plan_memory(plan.setup);
+    plan.memory = plan_for_all(plan.setup);
   }
   if (measure && tunes_host_share(plan.setup)) plan.step_rates = measure(as_rank(plan.setup, rank));
   plan_tuning(plan, common());
+  plan.needed = plan.memory.bytes;
   // From here on this rank's own.
-  const bool differs = rank != 0 || plan.setup.balanced.rows != setup.balanced.rows;
   plan.setup.ranks.rank = rank;
-  plan.setup.balanced = setup.balanced;
-  if (differs) plan.memory = plan_memory(plan.setup);
+  if (rank != 0 || !setup.balanced.rows.empty()) plan.memory = plan_memory(plan.setup);
   const RankRoom& own = rooms.at(static_cast<std::size_t>(rank));
   const auto budgets = [&] { return chosen ? least_to_fill(rooms) : budgets_of(own, plan.memory); };
   fill_device(plan, budgets());
+  raise_to(plan.needed, plan.memory.bytes);
   plan.budgets = budgets();
   return plan;
 }

@@ -18,6 +18,7 @@ namespace zeepo {
 struct RunPlan {
   RunSetup setup;     // with the placement in force and the levels that are planned for
   MemoryPlan memory;  // of all of them
+  PlaceBytes needed;  // so that the plan fits on every rank: as `memory`, or more of another rank's
   PlaceBytes budgets;
   std::optional<StepRates> step_rates;  // where the host's part of the step is tuned
 };
@@ -35,7 +36,7 @@ RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& ro
 RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>& rooms);
 
 // The setup of the rank for which is decided what all ranks must decide alike: rank 0 has the largest shares, the last
-// ones may be padding, and no rank has more rows.
+// ones may be padding, and no rank has more rows. Where budgets are compared, room for fewer rows is planned, too.
 RunSetup as_largest(const RunSetup& setup);
 
 // The plan of the setup's rank, with its placement. It need not fit: see check_fits. Without `measure` the host's part

@@ -56,9 +56,8 @@ void RunReport::plan(const RunPlan& plan, const PlacementChoice& choice, std::in
                                {"samples", samples}};
   for (const Place tier : kPlaces) {
     const auto i = static_cast<std::size_t>(tier);
-    event[std::string(name_of(tier))] = {{"bytes", to_json(plan.memory.peak[i])},
-                                         {"arena_bytes", plan.memory.bytes[i]},
-                                         {"budget_bytes", plan.budgets[i]}};
+    event[std::string(name_of(tier))] = {
+        {"bytes", to_json(plan.memory.peak[i])}, {"arena_bytes", plan.needed[i]}, {"budget_bytes", plan.budgets[i]}};
   }
   event["options"] = options_json(options);
   event["placement"] = to_json(setup.arrangement());
