@@ -158,6 +158,27 @@ TEST(Usage, OddValuesAreNamed) {
   expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr"});
 }
 
+TEST(Generate, FilesThatCannotBeWrittenLoseNoTokens) {
+  const TestDirectory directory;
+  const std::string file = directory.path() / "file";
+  const Limits small{.file_bytes = 8000};  // of stdout as well
+  std::string ids = "1";
+  for (int i = 2; i < 60; ++i) ids += fmt::format(",{}", i);
+  const Arguments asked{"--ids", ids, "--max-new-tokens", "40", "--ignore-eos", "--json"};
+  const auto whole = json_lines(zeepo_with(generate(asked)).out);
+  for (const std::string option : {"--logits", "--trace"}) {
+    Arguments arguments = asked;
+    arguments.insert(arguments.end(), {option, file});
+    const auto finished = zeepo_with(generate(arguments), small);
+    expect_failure(finished, 1, {file, "File too large"});
+    const auto lines = json_lines(finished.out);
+    ASSERT_EQ(lines.size(), 2u) << option;
+    EXPECT_EQ(lines[0].at("ids"), whole.at(0).at("ids"));
+    EXPECT_EQ(lines[1].at("event"), "summary");
+    EXPECT_TRUE(listing(directory.path()).empty());
+  }
+}
+
 TEST(Train, OffloadedActivationsAreSaidToBeCheckpoints) {
   const auto finished =
       zeepo_with(train({"--offload-activations", "host", "--memory", "device=64MiB,host=64MiB", "--log", "-"}));

@@ -90,6 +90,13 @@ double seconds_per_token(const Generation& result) {
   return result.ids.size() < 2 ? 0 : result.seconds_decode / static_cast<double>(result.ids.size() - 1);
 }
 
+void tell_of_speed(const Generation& result) {
+  const double seconds = seconds_per_token(result);
+  if (result.drafted > 0) say("{} of {} drafted tokens accepted\n", result.accepted, result.drafted);
+  say("{} tokens: first after {:.2f} s, then {:.1f} tokens/s\n", result.ids.size(), result.prefill.seconds,
+      seconds > 0 ? 1 / seconds : 0.0);
+}
+
 void run(const InferenceOptions& asked, GenerateRequest options, Communicator& communicator) {
   if (!options.batch_file.empty()) return run_batch(asked, options, communicator);
   InferenceOptions where = asked;
@@ -135,24 +142,20 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   speech.finish();
   if (where.timeline) where.timeline->end_steps();
   inference.engine().settle();
-  if (speaks && !options.logits.empty()) save_logits(options.logits, config.vocab, logits);
-
   const nlohmann::ordered_json summary = generation_summary(inference, result);
-  if (traced) traced->write();
-  if (!speaks) return;
-  if (options.json) {
+  if (speaks && options.json) {
     const Timing timing{result.prefill.seconds, result.prefill.seconds, seconds_per_token(result)};
     nlohmann::ordered_json line = result_json(result.ids, prompt.size(), timing);
     if (tokenizer) line["text"] = speech.text();
     fmt::print("{}\n{}\n", line.dump(), summary.dump());
-    return;
+  } else if (speaks) {
+    fmt::print("\n");
+    std::fflush(stdout);  // before what follows on stderr
+    tell_of_speed(result);
   }
-  fmt::print("\n");
-  std::fflush(stdout);  // before what follows on stderr
-  const double seconds = seconds_per_token(result);
-  if (result.drafted > 0) say("{} of {} drafted tokens accepted\n", result.accepted, result.drafted);
-  say("{} tokens: first after {:.2f} s, then {:.1f} tokens/s\n", result.ids.size(), result.prefill.seconds,
-      seconds > 0 ? 1 / seconds : 0.0);
+  // Files come last: what has been generated is not lost where one cannot be written.
+  if (speaks && !options.logits.empty()) save_logits(options.logits, config.vocab, logits);
+  if (traced) traced->write();
 }
 
 }  // namespace
