@@ -158,6 +158,28 @@ TEST(Usage, OddValuesAreNamed) {
   expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr"});
 }
 
+TEST(Usage, OddNumbersOfGenerateAndServeAreNamed) {
+  for (const auto& [option, text] : std::vector<std::pair<std::string, std::string>>{{"--seed", "-1"},
+                                                                                     {"--seed", "18446744073709551616"},
+                                                                                     {"--max-new-tokens", "0x10"},
+                                                                                     {"--max-new-tokens", "-1"},
+                                                                                     {"--max-batch", "0"},
+                                                                                     {"--top-k", "-1"},
+                                                                                     {"--temperature", "inf"},
+                                                                                     {"--temperature", "nan"},
+                                                                                     {"--timeout", "nan"},
+                                                                                     {"--threads", "1025"},
+                                                                                     {"--blocks-per-unit", "0"}})
+    expect_failure(zeepo_with(generate({"--ids", "1", option, text})), 2, {"generate: " + option + " " + text});
+  const std::string model = golden("gpt2-tiny");
+  expect_failure(zeepo_with({"serve", "--model", model, "--port", "65536"}), 2, {"serve: --port 65536", "65535"});
+  expect_failure(zeepo_with({"serve", "--model", model, "--kv-tokens", "0"}), 2, {"serve: --kv-tokens 0"});
+  // As everywhere: not in octal.
+  const auto ten = zeepo_with(generate({"--ids", "1", "--max-new-tokens", "010", "--ignore-eos", "--json"}));
+  ASSERT_EQ(ten.code, 0) << ten.err;
+  EXPECT_EQ(json_lines(ten.out).at(0).at("ids").size(), 10u);
+}
+
 TEST(Generate, FilesThatCannotBeWrittenLoseNoTokens) {
   const TestDirectory directory;
   const std::string file = directory.path() / "file";
