@@ -180,6 +180,18 @@ TEST(Usage, OddNumbersOfGenerateAndServeAreNamed) {
   EXPECT_EQ(json_lines(ten.out).at(0).at("ids").size(), 10u);
 }
 
+TEST(Usage, EmptyTextsAreNamed) {
+  const std::string model = golden("gpt2-tiny");
+  for (const std::string option :
+       {"--logits", "--trace", "--memory", "--cache-dir", "--dtype", "--nvme-path", "--model"})
+    expect_failure(zeepo_with(generate({"--ids", "1", option, ""})), 2, {option, "empty"});
+  // Without keys anybody could ask.
+  expect_failure(zeepo_with({"serve", "--model", model, "--api-key-file", ""}), 2, {"--api-key-file", "empty"});
+  expect_failure(zeepo_with({"export", model, "--output", ""}), 2, {"--output", "empty"});
+  expect_failure(zeepo_with({"report", "log", "--html", ""}), 2, {"--html", "empty"});
+  expect_failure(zeepo_with({"inspect", ""}), 2, {"PATH", "empty"});
+}
+
 TEST(Generate, FilesThatCannotBeWrittenLoseNoTokens) {
   const TestDirectory directory;
   const std::string file = directory.path() / "file";
