@@ -158,6 +158,78 @@ TEST(Usage, OddValuesAreNamed) {
   expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr"});
 }
 
+TEST(Usage, OddNumbersOfGenerateAndServeAreNamed) {
+  for (const auto& [option, text] : std::vector<std::pair<std::string, std::string>>{{"--seed", "-1"},
+                                                                                     {"--seed", "18446744073709551616"},
+                                                                                     {"--max-new-tokens", "0x10"},
+                                                                                     {"--max-new-tokens", "-1"},
+                                                                                     {"--max-batch", "0"},
+                                                                                     {"--top-k", "-1"},
+                                                                                     {"--temperature", "inf"},
+                                                                                     {"--temperature", "nan"},
+                                                                                     {"--timeout", "nan"},
+                                                                                     {"--threads", "1025"},
+                                                                                     {"--blocks-per-unit", "0"}})
+    expect_failure(zeepo_with(generate({"--ids", "1", option, text})), 2, {"generate: " + option + " " + text});
+  const std::string model = golden("gpt2-tiny");
+  expect_failure(zeepo_with({"serve", "--model", model, "--port", "65536"}), 2, {"serve: --port 65536", "65535"});
+  expect_failure(zeepo_with({"serve", "--model", model, "--kv-tokens", "0"}), 2, {"serve: --kv-tokens 0"});
+  // As everywhere: not in octal.
+  const auto ten = zeepo_with(generate({"--ids", "1", "--max-new-tokens", "010", "--ignore-eos", "--json"}));
+  ASSERT_EQ(ten.code, 0) << ten.err;
+  EXPECT_EQ(json_lines(ten.out).at(0).at("ids").size(), 10u);
+}
+
+TEST(Usage, EmptyTextsAreNamed) {
+  const std::string model = golden("gpt2-tiny");
+  for (const std::string option :
+       {"--logits", "--trace", "--memory", "--cache-dir", "--dtype", "--nvme-path", "--model"})
+    expect_failure(zeepo_with(generate({"--ids", "1", option, ""})), 2, {option, "empty"});
+  // Without keys anybody could ask.
+  expect_failure(zeepo_with({"serve", "--model", model, "--api-key-file", ""}), 2, {"--api-key-file", "empty"});
+  expect_failure(zeepo_with({"export", model, "--output", ""}), 2, {"--output", "empty"});
+  expect_failure(zeepo_with({"report", "log", "--html", ""}), 2, {"--html", "empty"});
+  expect_failure(zeepo_with({"inspect", ""}), 2, {"PATH", "empty"});
+}
+
+TEST(Generate, FilesThatCannotBeWrittenLoseNoTokens) {
+  const TestDirectory directory;
+  const std::string file = directory.path() / "file";
+  const Limits small{.file_bytes = 8000};  // of stdout as well
+  std::string ids = "1";
+  for (int i = 2; i < 60; ++i) ids += fmt::format(",{}", i);
+  const Arguments asked{"--ids", ids, "--max-new-tokens", "40", "--ignore-eos", "--json"};
+  const auto whole = json_lines(zeepo_with(generate(asked)).out);
+  for (const std::string option : {"--logits", "--trace"}) {
+    Arguments arguments = asked;
+    arguments.insert(arguments.end(), {option, file});
+    const auto finished = zeepo_with(generate(arguments), small);
+    expect_failure(finished, 1, {file, "File too large"});
+    const auto lines = json_lines(finished.out);
+    ASSERT_EQ(lines.size(), 2u) << option;
+    EXPECT_EQ(lines[0].at("ids"), whole.at(0).at("ids"));
+    EXPECT_EQ(lines[1].at("event"), "summary");
+    EXPECT_TRUE(listing(directory.path()).empty());
+  }
+}
+
+TEST(Train, AFileOfTheRunIsNoOtherOne) {
+  const TestDirectory directory;
+  const fs::path data = directory.path() / "tokens.bin";
+  fs::copy_file(golden("gpt2-tiny") / "tokens.bin", data);
+  fs::create_symlink(data, directory.path() / "link");
+  const std::string before = whole_file(data), log = directory.path() / "log";
+  for (const std::string option : {"--log", "--csv", "--prometheus", "--trace"})
+    for (const std::string name : {"tokens.bin", "link", "./tokens.bin"}) {
+      const std::string path = directory.path() / name;
+      expect_failure(zeepo_with(train({"--data", data, option, path})), 1, {option + " " + path, "--data"});
+      EXPECT_EQ(whole_file(data), before) << option;
+    }
+  expect_failure(zeepo_with(train({"--log", log, "--csv", log})), 1, {"--csv " + log, "--log"});
+  expect_failure(zeepo_with(train({"--log", "-", "--csv", "-"})), 1, {"--csv -", "--log"});
+  EXPECT_EQ(zeepo_with(train({"--log", "/dev/null", "--csv", "/dev/null"})).code, 0);
+}
+
 TEST(Train, OffloadedActivationsAreSaidToBeCheckpoints) {
   const auto finished =
       zeepo_with(train({"--offload-activations", "host", "--memory", "device=64MiB,host=64MiB", "--log", "-"}));

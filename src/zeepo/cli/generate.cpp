@@ -11,6 +11,7 @@
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/generate.h"
 #include "zeepo/cli/inference_options.h"
+#include "zeepo/cli/number_options.h"
 #include "zeepo/infer/batch_generator.h"
 #include "zeepo/model/safetensors_writer.h"
 #include "zeepo/train/trace_file.h"
@@ -34,16 +35,11 @@ std::vector<std::int32_t> parse_ids(std::string_view text) {
 }
 
 void check_options(const GenerateRequest& options) {
-  const std::int64_t max_new_tokens = options.generate.max_new_tokens;
   const Sampling& sampling = options.generate.sampling;
   const int given = (options.prompt ? 1 : 0) + (options.ids.empty() ? 0 : 1) + (options.batch_file.empty() ? 0 : 1);
   if (given != 1) throw UsageError("generate: give the prompt as --prompt TEXT, --ids 1,2,3 or --batch-file FILE");
   if (!options.batch_file.empty() && !options.logits.empty())
     throw UsageError("generate: --logits is for one prompt; leave out --batch-file");
-  if (max_new_tokens < 0) throw UsageError("generate: --max-new-tokens {}: must be at least 0", max_new_tokens);
-  if (!(sampling.temperature >= 0))
-    throw UsageError("generate: --temperature {}: must be at least 0", sampling.temperature);
-  if (sampling.top_k < 0) throw UsageError("generate: --top-k {}: must be at least 0", sampling.top_k);
   if (!(sampling.top_p > 0 && sampling.top_p <= 1))
     throw UsageError("generate: --top-p {}: must be above 0 and at most 1", sampling.top_p);
 }
@@ -88,6 +84,13 @@ class Speech {
 
 double seconds_per_token(const Generation& result) {
   return result.ids.size() < 2 ? 0 : result.seconds_decode / static_cast<double>(result.ids.size() - 1);
+}
+
+void tell_of_speed(const Generation& result) {
+  const double seconds = seconds_per_token(result);
+  if (result.drafted > 0) say("{} of {} drafted tokens accepted\n", result.accepted, result.drafted);
+  say("{} tokens: first after {:.2f} s, then {:.1f} tokens/s\n", result.ids.size(), result.prefill.seconds,
+      seconds > 0 ? 1 / seconds : 0.0);
 }
 
 void run(const InferenceOptions& asked, GenerateRequest options, Communicator& communicator) {
@@ -135,24 +138,20 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   speech.finish();
   if (where.timeline) where.timeline->end_steps();
   inference.engine().settle();
-  if (speaks && !options.logits.empty()) save_logits(options.logits, config.vocab, logits);
-
   const nlohmann::ordered_json summary = generation_summary(inference, result);
-  if (traced) traced->write();
-  if (!speaks) return;
-  if (options.json) {
+  if (speaks && options.json) {
     const Timing timing{result.prefill.seconds, result.prefill.seconds, seconds_per_token(result)};
     nlohmann::ordered_json line = result_json(result.ids, prompt.size(), timing);
     if (tokenizer) line["text"] = speech.text();
     fmt::print("{}\n{}\n", line.dump(), summary.dump());
-    return;
+  } else if (speaks) {
+    fmt::print("\n");
+    std::fflush(stdout);  // before what follows on stderr
+    tell_of_speed(result);
   }
-  fmt::print("\n");
-  std::fflush(stdout);  // before what follows on stderr
-  const double seconds = seconds_per_token(result);
-  if (result.drafted > 0) say("{} of {} drafted tokens accepted\n", result.accepted, result.drafted);
-  say("{} tokens: first after {:.2f} s, then {:.1f} tokens/s\n", result.ids.size(), result.prefill.seconds,
-      seconds > 0 ? 1 / seconds : 0.0);
+  // Files come last: what has been generated is not lost where one cannot be written.
+  if (speaks && !options.logits.empty()) save_logits(options.logits, config.vocab, logits);
+  if (traced) traced->write();
 }
 
 }  // namespace
@@ -204,21 +203,25 @@ void add_generate(CLI::App& program) {
   command->add_option("--batch-file", options->batch_file,
                       "JSON lines, each with \"prompt\" or \"ids\" and optionally \"max_new_tokens\": many prompts at "
                       "a time, results in the order of the file");
-  command->add_option("--max-batch", options->max_batch, "Prompts of --batch-file that run at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{1}, kMostSequences));
-  command
-      ->add_option("--prefill-chunk", options->prefill_chunk,
-                   "Tokens of prompts in a pass; a longer prompt takes several [512 with --batch-file or --offload-kv, "
-                   "else 8192]")
-      ->check(CLI::Range(std::int64_t{1}, kLargestChunk));
+  using Whole = WholeNumbers<std::int64_t>;
+  add_whole(*command, "--max-batch", options->max_batch, Whole{1, kMostSequences},
+            "Prompts of --batch-file that run at a time")
+      ->default_str(fmt::format("{}", options->max_batch));
+  add_whole(*command, "--prefill-chunk", options->prefill_chunk, Whole{1, kLargestChunk},
+            "Tokens of prompts in a pass; a longer prompt takes several [512 with --batch-file or --offload-kv, else "
+            "8192]");
   command->add_option("--trace", options->trace, "Write what each thread did in the last passes, for Perfetto");
-  command->add_option("--max-new-tokens", options->generate.max_new_tokens)->capture_default_str();
-  command->add_option("--temperature", sampling.temperature, "0: the most likely token each time")
-      ->capture_default_str();
-  command->add_option("--top-k", sampling.top_k, "Sample among the k most likely; 0: all")->capture_default_str();
-  command->add_option("--top-p", sampling.top_p, "Sample among the most likely that reach p")->capture_default_str();
-  command->add_option("--seed", sampling.seed)->capture_default_str();
+  std::int64_t& max_new_tokens = options->generate.max_new_tokens;
+  add_whole(*command, "--max-new-tokens", max_new_tokens, Whole{}, "At most")
+      ->default_str(fmt::format("{}", max_new_tokens));
+  add_number(*command, "--temperature", sampling.temperature, "0: the most likely token each time")
+      ->default_str(fmt::format("{}", sampling.temperature));
+  add_whole(*command, "--top-k", sampling.top_k, Whole{}, "Sample among the k most likely; 0: all")
+      ->default_str(fmt::format("{}", sampling.top_k));
+  add_number(*command, "--top-p", sampling.top_p, "Sample among the most likely that reach p")
+      ->default_str(fmt::format("{}", sampling.top_p));
+  add_whole(*command, "--seed", sampling.seed, WholeNumbers<std::uint64_t>{}, "Of the sampling")
+      ->default_str(fmt::format("{}", sampling.seed));
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end token");
   command->add_option("--logits", options->logits, "Write the prompt's logits to this safetensors file");
   command->add_flag("--json", options->json, "Print JSON lines: the result, then a summary");

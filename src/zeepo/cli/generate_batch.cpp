@@ -167,15 +167,17 @@ void run_batch(const InferenceOptions& asked, const GenerateRequest& request, Co
   }
   const double seconds = between(start, Clock::now());
   nlohmann::ordered_json summary = generation_summary(inference, passes);
-  if (traced) traced->write();
-  if (!speaks) return;
   const double rate = seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
-  if (!request.json) return say("{} prompts, {} tokens: {:.1f} tokens/s\n", prompts.size(), tokens, rate);
-  summary["sequences"] = prompts.size();
-  summary["tokens"] = tokens;
-  summary["tokens_per_second"] = rate;
-  summary["kv_cache"] = {{"positions", limits.positions()}, {"page", limits.page_rows}};
-  fmt::print("{}\n", summary.dump());
+  if (speaks && request.json) {
+    summary["sequences"] = prompts.size();
+    summary["tokens"] = tokens;
+    summary["tokens_per_second"] = rate;
+    summary["kv_cache"] = {{"positions", limits.positions()}, {"page", limits.page_rows}};
+    fmt::print("{}\n", summary.dump());
+  } else if (speaks) {
+    say("{} prompts, {} tokens: {:.1f} tokens/s\n", prompts.size(), tokens, rate);
+  }
+  if (traced) traced->write();  // last: what has been generated is not lost where it cannot be written
 }
 
 }  // namespace zeepo::cli

@@ -5,6 +5,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/say.h"
 #include "zeepo/base/size.h"
+#include "zeepo/cli/number_options.h"
 #include "zeepo/infer/coded_cache.h"
 #include "zeepo/train/option_values.h"
 
@@ -23,11 +24,12 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
   command.add_option("--cache-dir", cache_directory_,
                      "Where quantised weights are kept, for the next start [$XDG_CACHE_HOME/zeepo or ~/.cache/zeepo]");
   command.add_option("--device", device_, "cpu or cuda [cuda where there is a GPU]");
-  command.add_option("--threads", plain_.threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::Range(1, kMaxThreads));
+  add_whole(command, "--threads", plain_.threads, WholeNumbers<int>{1, kMaxThreads},
+            "Of the CPU, a rank [OMP_NUM_THREADS, or all cores]");
   command.add_flag("--batch-invariant", plain_.batch_invariant,
                    "On a GPU, logits that do not depend on how a prompt is cut or batched, as on a CPU always: slower");
-  command.add_option("--timeout", timeout_seconds_, "Seconds that a rank may wait for another [no limit]")
-      ->check(CLI::NonNegativeNumber);
+  add_number(command, "--timeout", timeout_seconds_, "Seconds that a rank may wait for another; 0: no limit")
+      ->default_str("0");
   command.add_option("--memory", memory_, "Budgets, as device=4GiB,host=16GiB,nvme=100GB [what the machine has]")
       ->group(kMemory);
   command
@@ -61,8 +63,9 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
                   "lru, those used last")
       ->capture_default_str()
       ->group(kMemory);
-  command.add_option("--blocks-per-unit", plain_.blocks_per_unit, "Blocks of the model that are fetched together")
-      ->capture_default_str()
+  add_whole(command, "--blocks-per-unit", plain_.blocks_per_unit, WholeNumbers<std::int64_t>{1},
+            "Blocks of the model that are fetched together")
+      ->default_str(fmt::format("{}", plain_.blocks_per_unit))
       ->group(kMemory);
   command
       .add_option(

@@ -39,6 +39,17 @@ int finish(const CLI::App& program, const CLI::ParseError& error) {
   return code == 0 ? 0 : zeepo::cli::kUsageError;
 }
 
+// An empty text is mostly a variable of a script that nobody has set: without this `serve --api-key-file ""` would
+// serve without keys. Train's options say so themselves.
+void refuse_empty_texts(CLI::App& program) {
+  for (CLI::App* command : program.get_subcommands([](CLI::App* one) { return one->get_name() != "train"; }))
+    for (CLI::Option* option : command->get_options())
+      if (option->get_expected_min() > 0 && option->get_name() != "--prompt")
+        option->check([](const std::string& text) {
+          return text.empty() ? "must not be empty; leave it out if there is none" : std::string();
+        });
+}
+
 int run(int argc, char** argv) {
   CLI::App program("zeepo trains and runs language models that are larger than the memory at hand.", "zeepo");
   program.require_subcommand(1);
@@ -54,6 +65,7 @@ int run(int argc, char** argv) {
   zeepo::cli::add_export(program);
   zeepo::cli::add_report(program);
   zeepo::cli::add_compare(program);
+  refuse_empty_texts(program);
   program.footer("zeepo COMMAND --help tells the options of a command.");
   try {
     program.parse(argc, argv);

@@ -13,6 +13,7 @@
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/generate.h"
 #include "zeepo/cli/inference_options.h"
+#include "zeepo/cli/number_options.h"
 #include "zeepo/infer/batch_generator.h"
 #include "zeepo/serve/openai_server.h"
 #include "zeepo/train/option_values.h"
@@ -145,31 +146,27 @@ void add_serve(CLI::App& program) {
       ->capture_default_str()
       ->group(kServer);
   constexpr int kLastPort = 65535;
-  command->add_option("--port", server.port, "0: a free one")
-      ->capture_default_str()
-      ->check(CLI::Range(0, kLastPort))
+  add_whole(*command, "--port", server.port, WholeNumbers<int>{0, kLastPort}, "0: a free one")
+      ->default_str(fmt::format("{}", server.port))
       ->group(kServer);
   command->add_option("--name", options->name, "What clients call the model [the directory's name]")->group(kServer);
   command->add_option("--api-key-file", options->key_file, "Keys of which clients must show one, one a line [none]")
       ->group(kServer);
   command->add_option("--max-body", options->max_body, "Of a request")->capture_default_str()->group(kServer);
-  command->add_option("--max-batch", server.max_batch, "Texts that run at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{1}, kMostPlaces))
+  using Whole = WholeNumbers<std::int64_t>;
+  add_whole(*command, "--max-batch", server.max_batch, Whole{1, kMostPlaces}, "Texts that run at a time")
+      ->default_str(fmt::format("{}", server.max_batch))
       ->group(kServer);
-  command->add_option("--max-queue", server.max_queue, "Texts that wait for a place; the next one gets 429")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{0}, kMostPlaces))
+  add_whole(*command, "--max-queue", server.max_queue, Whole{0, kMostPlaces},
+            "Texts that wait for a place; the next one gets 429")
+      ->default_str(fmt::format("{}", server.max_queue))
       ->group(kServer);
-  command->add_option("--prefill-chunk", options->prefill_chunk, "Tokens of prompts in a pass")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{1}, kLargestChunk))
+  add_whole(*command, "--prefill-chunk", options->prefill_chunk, Whole{1, kLargestChunk}, "Tokens of prompts in a pass")
+      ->default_str(fmt::format("{}", options->prefill_chunk))
       ->group(kServer);
   constexpr std::int64_t kMostPositions = std::int64_t{1} << 40;
-  command
-      ->add_option("--kv-tokens", options->kv_tokens,
-                   "Tokens that the KV cache holds, of all texts together [4096 a text, or less where less fits]")
-      ->check(CLI::Range(std::int64_t{1}, kMostPositions))
+  add_whole(*command, "--kv-tokens", options->kv_tokens, Whole{1, kMostPositions},
+            "Tokens that the KV cache holds, of all texts together [4096 a text, or less where less fits]")
       ->group(kServer);
   command->footer(
       "Examples: zeepo serve --model llama --port 8000\n"
