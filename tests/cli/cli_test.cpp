@@ -126,6 +126,7 @@ TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with(train({"--dtype", "fp8"})), 2, {"--dtype", "fp8"});
   expect_failure(zeepo_with(train({"--device", "tpu"})), 2, {"--device tpu"});
   expect_failure(zeepo_with(train({"--lr", "-1"})), 2, {"--lr -1"});
+  expect_failure(zeepo_with(train({"--checkpoint-every", "1"})), 2, {"--checkpoint-every 1", "--checkpoint-dir"});
   expect_failure(zeepo_with(train({"--comm", "smoke"})), 2, {"--comm smoke", "nccl"});
   expect_failure(zeepo_with(train({"--device", "cpu", "--comm", "nccl"})), 2, {"--comm nccl", "--device cuda"});
   expect_failure(zeepo_with(generate({})), 2, {"--prompt", "--ids"});
