@@ -150,7 +150,9 @@ TEST(Usage, OddValuesAreNamed) {
   expect_failure(zeepo_with(train({"--seq-len", "16777216", "--micro-batch", "1048576", "--grad-accum", "1048576"})), 2,
                  {"--seq-len 16777216", "--grad-accum 1048576", "at most"});
   expect_failure(zeepo_with(train({"--steps", "9223372036854775808"})), 2,
-                 {"--steps 9223372036854775808", "from 0 to"});
+                 {"--steps 9223372036854775808", "from 1 to"});
+  for (const std::string option : {"--steps", "--seq-len"})  // what nobody gives is chosen by the data and the model
+    expect_failure(zeepo_with(train({option, "0"})), 2, {option + " 0", "at least 1"});
   expect_failure(zeepo_with(train({"--seed", "-1"})), 2, {"--seed -1"});
   expect_failure(zeepo_with(train({"--seed", "18446744073709551616"})), 2, {"--seed 18446744073709551616"});
   for (const std::string option : {"--output", "--log", "--trace", "--nvme-path", "--lr", "--model", "--data"})
