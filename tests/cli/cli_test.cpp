@@ -122,7 +122,8 @@ TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with(train({"--optimizer", "lion"})), 2, {"--optimizer", "lion"});
   expect_failure(zeepo_with(train({"--micro-batch", "0"})), 2, {"--micro-batch 0", "at least 1"});
   expect_failure(zeepo_with(train({"--grad-accum", "0"})), 2, {"--grad-accum 0", "at least 1"});
-  expect_failure(zeepo_with(train({"--betas", "0.9"})), 2, {"--betas 0.9"});
+  for (const std::string betas : {"0.9", "0.9,0.95,0.99", ",0.95", "0.9,"})
+    expect_failure(zeepo_with(train({"--betas", betas})), 2, {"--betas " + betas, "two numbers"});
   expect_failure(zeepo_with(train({"--dtype", "fp8"})), 2, {"--dtype", "fp8"});
   expect_failure(zeepo_with(train({"--device", "tpu"})), 2, {"--device tpu"});
   expect_failure(zeepo_with(train({"--lr", "-1"})), 2, {"--lr -1"});

@@ -100,7 +100,8 @@ void add_optimizer_options(std::vector<TrainOption>& table) {
       {.name = "--betas", .group = kGroup, .help = "Of adamw and adam", .deepspeed = {"optimizer.params.betas"}},
       [](const std::string& label, const std::string& text, TrainOptions& o) {
         const std::size_t comma = text.find(',');
-        if (comma == std::string::npos) throw UsageError("{} {}: write two numbers, like 0.9,0.95", label, text);
+        if (comma == std::string::npos || comma != text.rfind(',') || comma == 0 || comma + 1 == text.size())
+          throw UsageError("{} {}: write two numbers, like 0.9,0.95", label, text);
         o.optimizer.beta1 = parse_float(label, text.substr(0, comma));
         o.optimizer.beta2 = parse_float(label, text.substr(comma + 1));
       },
