@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -128,6 +129,21 @@ TEST_F(CheckpointsOfARun, AnExportInShardsCanBeTrained) {
   EXPECT_EQ(exported(2, at("none"), {"--dtype", "fp8"}).code, 2);
   EXPECT_EQ(exported(7, at("none"), {}).code, 1);
   EXPECT_FALSE(fs::exists(at("none")));
+}
+
+// A model of which the last weight in its file is too large for fp16.
+TEST_F(CheckpointsOfARun, AnExportHoldsNoInfinity) {
+  fs::copy(golden("gpt2-tiny"), at("model"));
+  constexpr float kLarge = 1e5f;
+  std::string weights = whole_file(at("model/model.safetensors"));
+  std::memcpy(weights.data() + weights.size() - sizeof kLarge, &kLarge, sizeof kLarge);
+  directory_.write("model/model.safetensors", weights);
+  ASSERT_EQ(run({"--model", at("model"), "--steps", "1", "--lr", "0", "--weight-decay", "0"}).code, 0);
+  const Finished half = exported(1, at("half"), {"--dtype", "fp16"});
+  EXPECT_EQ(half.code, 1);
+  EXPECT_TRUE(names(half.err, "zeepo: ", "export: in " + step(1), "100000", "too large for fp16", "--dtype fp32"));
+  EXPECT_FALSE(fs::exists(at("half")));
+  EXPECT_EQ(exported(1, at("wide"), {"--dtype", "bf16"}).code, 0);
 }
 
 TEST_F(CheckpointsOfARun, AFlippedByteIsNamedAndPassedOver) {
