@@ -236,6 +236,19 @@ TEST_F(CheckpointsOfARun, ASignalLeavesNoMoreThanTheGrace) {
   EXPECT_EQ(inspect(step(1)).code, 0);
 }
 
+// Names of files may have any bytes; JSON has not.
+TEST_F(CheckpointsOfARun, NamesThatAreNoUtf8DoNotHinderThem) {
+  const std::string data = at("tok\xe9ns.bin");
+  fs::copy_file(golden("gpt2-tiny") / "tokens.bin", data);
+  Arguments arguments = train({"--steps", "2", "--csv", at("t\xe9.csv"), "--checkpoint-dir", at("s\xe9ved")});
+  *(std::ranges::find(arguments, "--data") + 1) = data;
+  const Finished finished = run_program(kProgram, arguments);
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  const Finished looked = inspect(at("s\xe9ved"), {"--json"});
+  EXPECT_EQ(looked.code, 0) << looked.err;
+  EXPECT_EQ(Json::parse(looked.out).at("step"), 2);
+}
+
 TEST_F(CheckpointsOfARun, AFileThatMayNotGrowLeavesTheOneBefore) {
   ASSERT_EQ(run({"--steps", "2"}).code, 0);
   const auto bytes = static_cast<long>(fs::file_size(fs::path(step(2)) / "rank-00000.safetensors"));

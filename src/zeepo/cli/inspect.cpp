@@ -11,6 +11,7 @@
 #include "zeepo/checkpoint/checkpoint_directory.h"
 #include "zeepo/cli/byte_progress.h"
 #include "zeepo/cli/commands.h"
+#include "zeepo/metrics/event_sink.h"
 #include "zeepo/model/config.h"
 #include "zeepo/model/safetensors_writer.h"
 #include "zeepo/model/weight_files.h"
@@ -61,22 +62,21 @@ void inspect_checkpoint(const std::filesystem::path& path, const InspectOptions&
   if (options.json) {
     Json weights = Json::array();
     for (const auto& [name, shape] : manifest.weights) weights.push_back({{"name", name}, {"shape", shape}});
-    fmt::print("{}\n", Json{{"kind", "checkpoint"},
-                            {"path", path.string()},
-                            {"whole", true},
-                            {"step", manifest.step},
-                            {"samples", manifest.samples},
-                            {"loss", manifest.loss},
-                            {"eval_loss", manifest.eval_loss ? Json(*manifest.eval_loss) : Json(nullptr)},
-                            {"best", is_best(path, manifest)},
-                            {"params", params},
-                            {"dtype", manifest.dtype},
-                            {"moments", manifest.moments},
-                            {"ranks", manifest.ranks},
-                            {"bytes", checkpoint.bytes()},
-                            {"options", manifest.options},
-                            {"weights", std::move(weights)}}
-                           .dump());
+    fmt::print("{}", line_of(Json{{"kind", "checkpoint"},
+                                  {"path", path.string()},
+                                  {"whole", true},
+                                  {"step", manifest.step},
+                                  {"samples", manifest.samples},
+                                  {"loss", manifest.loss},
+                                  {"eval_loss", manifest.eval_loss ? Json(*manifest.eval_loss) : Json(nullptr)},
+                                  {"best", is_best(path, manifest)},
+                                  {"params", params},
+                                  {"dtype", manifest.dtype},
+                                  {"moments", manifest.moments},
+                                  {"ranks", manifest.ranks},
+                                  {"bytes", checkpoint.bytes()},
+                                  {"options", manifest.options},
+                                  {"weights", std::move(weights)}}));
     return;
   }
   fmt::print("{}: a checkpoint of step {}, whole{}\n", path.string(), manifest.step,
@@ -98,12 +98,11 @@ void inspect_all(const std::vector<CheckpointEntry>& found, const InspectOptions
       inspect_checkpoint(entry.path, options);
     } catch (const Error& error) {
       if (options.json)
-        fmt::print("{}\n", Json{{"kind", "checkpoint"},
-                                {"path", entry.path.string()},
-                                {"whole", false},
-                                {"step", entry.step},
-                                {"fault", error.what()}}
-                               .dump());
+        fmt::print("{}", line_of(Json{{"kind", "checkpoint"},
+                                      {"path", entry.path.string()},
+                                      {"whole", false},
+                                      {"step", entry.step},
+                                      {"fault", error.what()}}));
       else
         fmt::print("{}: damaged\n", entry.path.string());
       if (first_fault.empty()) first_fault = error.what();
@@ -128,14 +127,13 @@ void inspect_model(const InspectOptions& options) {
           tensors.push_back({{"name", entry.name}, {"dtype", entry.dtype_name}, {"shape", entry.shape}});
       }
   if (options.json) {
-    fmt::print("{}\n", Json{{"kind", "model"},
-                            {"path", options.path.string()},
-                            {"whole", true},
-                            {"architecture", name_of(config.architecture)},
-                            {"params", params},
-                            {"bytes", bytes},
-                            {"weights", std::move(tensors)}}
-                           .dump());
+    fmt::print("{}", line_of(Json{{"kind", "model"},
+                                  {"path", options.path.string()},
+                                  {"whole", true},
+                                  {"architecture", name_of(config.architecture)},
+                                  {"params", params},
+                                  {"bytes", bytes},
+                                  {"weights", std::move(tensors)}}));
     return;
   }
   fmt::print("{}: a {} model; {} elements in {} tensors, {}\n", options.path.string(), name_of(config.architecture),
