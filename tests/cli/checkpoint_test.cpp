@@ -198,6 +198,18 @@ TEST_F(CheckpointsOfARun, AModelsDirectoryIsInspectedToo) {
   EXPECT_EQ(inspect(at("nothing")).code, 1);
 }
 
+TEST_F(CheckpointsOfARun, AModelThatLacksAWeightIsNotWhole) {
+  fs::copy(golden("gpt2-tiny"), at("model"));
+  std::string weights = whole_file(at("model/model.safetensors"));
+  const std::string name = "transformer.wpe.weight";
+  weights.replace(weights.find(name), name.size(), "transformer.wpe.heavy_");
+  directory_.write("model/model.safetensors", weights);
+  const Finished looked = inspect(at("model"), {"--json"});
+  EXPECT_EQ(looked.code, 1) << looked.out;
+  EXPECT_TRUE(looked.out.empty()) << looked.out;
+  EXPECT_TRUE(names(looked.err, at("model"), "missing", name));
+}
+
 TEST_F(CheckpointsOfARun, ASignalSavesTheStep) {
   for (const int signal : {SIGTERM, SIGINT}) {
     RunningProgram program(kProgram, train({"--steps", "1000000"}));

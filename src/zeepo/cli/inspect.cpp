@@ -13,8 +13,10 @@
 #include "zeepo/cli/commands.h"
 #include "zeepo/metrics/event_sink.h"
 #include "zeepo/model/config.h"
+#include "zeepo/model/model_tensors.h"
 #include "zeepo/model/safetensors_writer.h"
 #include "zeepo/model/weight_files.h"
+#include "zeepo/model/weight_names.h"
 #include "zeepo/train/option_table.h"
 
 namespace zeepo::cli {
@@ -110,10 +112,21 @@ void inspect_all(const std::vector<CheckpointEntry>& found, const InspectOptions
   if (!first_fault.empty()) throw Error("{}", first_fault);
 }
 
+// Throws Error where a tensor is missing, unknown or not of the shape that config.json gives it.
+void check_weights(const ModelConfig& config, const WeightFiles& files) {
+  std::vector<ExpectedWeight> expected;
+  for (ModelTensor& tensor : model_tensors(config))
+    expected.push_back({std::move(tensor.name), std::move(tensor.shape)});
+  match_weights(config, expected, files);
+}
+
 void inspect_model(const InspectOptions& options) {
   const ModelConfig config = load_config(options.path);
   std::optional<WeightFiles> weights;
-  if (has_weights(options.path)) weights.emplace(options.path);
+  if (has_weights(options.path)) {
+    weights.emplace(options.path);
+    check_weights(config, *weights);
+  }
   std::int64_t params = 0, bytes = 0;
   std::size_t count = 0;
   Json tensors = Json::array();
@@ -138,13 +151,16 @@ void inspect_model(const InspectOptions& options) {
   }
   fmt::print("{}: a {} model; {} elements in {} tensors, {}\n", options.path.string(), name_of(config.architecture),
              params, count, format_size(bytes));
-  fmt::print("  the files of a model carry no checksums: their headers and sizes are sound\n");
+  fmt::print("  the files of a model carry no checksums: their {} are sound\n",
+             weights ? "headers, sizes, names and shapes" : "headers and sizes");
   if (!options.tensors || !weights) return;
   for (const SafetensorsFile& file : weights->files())
     for (const auto& entry : file.entries()) print_tensor(entry.name, entry.dtype_name, entry.shape);
 }
 
 void inspect(const InspectOptions& options) {
+  if (std::error_code ignored; !std::filesystem::is_directory(options.path, ignored))
+    throw Error("{}: {}", options.path.string(), file_exists(options.path) ? "must be a directory" : "is not there");
   if (file_exists(options.path / kManifestName)) return inspect_checkpoint(options.path, options);
   if (const auto found = list_checkpoints(options.path); !found.empty()) return inspect_all(found, options);
   if (file_exists(options.path / "config.json")) return inspect_model(options);
