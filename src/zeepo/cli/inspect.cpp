@@ -38,8 +38,8 @@ std::string given_options(const Manifest& manifest) {
   std::string given;
   for (const auto& [name, text] : manifest.options) {
     const TrainOption* option = find_option(name);
-    if (name.starts_with("--") && !(option && text_of_default(*option) == text))
-      given += fmt::format(" {}{}", name, text == "true" ? "" : " " + text);
+    const bool unset = option && (text_of_default(*option) == text || (option->is_flag && text == "false"));
+    if (name.starts_with("--") && !unset) given += fmt::format(" {}{}", name, text == "true" ? "" : " " + text);
   }
   return given;
 }
