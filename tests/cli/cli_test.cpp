@@ -298,6 +298,33 @@ TEST(Tokenize, TextComesBackAsItWas) {
   }
 }
 
+TEST(Tokenize, AnEmptyTextComesBackToo) {
+  const TestDirectory directory;
+  const std::string model = golden("tokenizers/gpt2-bpe").string();
+  const fs::path input = directory.write("in.txt", ""), tokens = directory.path() / "in.bin",
+                 back = directory.path() / "back.txt";
+  const auto encoded =
+      zeepo_with({"tokenize", "--model", model, "--input", input.string(), "--output", tokens.string(), "--json"});
+  EXPECT_EQ(encoded.out, "{\"tokens\":0,\"documents\":1}\n") << encoded.err;
+  const auto decoded = zeepo_with(
+      {"tokenize", "--model", model, "--decode", "--input", tokens.string(), "--output", back.string(), "--json"});
+  EXPECT_EQ(decoded.code, 0) << decoded.err;
+  EXPECT_EQ(json_lines(decoded.out).at(0).at("tokens"), 0);
+  EXPECT_TRUE(fs::exists(back));
+  EXPECT_EQ(whole_file(back), "");
+}
+
+TEST(Tokenize, TheInputIsNeverTheOutput) {
+  const TestDirectory directory;
+  const fs::path input = directory.write("in.txt", "kept");
+  fs::create_symlink(input, directory.path() / "link.txt");
+  for (const fs::path& same : {input, directory.path() / "." / "in.txt", directory.path() / "link.txt"})
+    expect_failure(zeepo_with({"tokenize", "--model", golden("tokenizers/gpt2-bpe").string(), "--input", input.string(),
+                               "--output", same.string()}),
+                   2, {same.string(), "is the input"});
+  EXPECT_EQ(whole_file(input), "kept");
+}
+
 // A directory with a tokenizer and a configuration that fits it, but no weights.
 fs::path text_model(const TestDirectory& directory) {
   const fs::path model = directory.path() / "text";
