@@ -128,6 +128,9 @@ TEST_F(CheckpointsOfARun, AnExportInShardsCanBeTrained) {
   EXPECT_EQ(exported(2, at("none"), {"--shard-size", "0"}).code, 2);
   EXPECT_EQ(exported(2, at("none"), {"--dtype", "fp8"}).code, 2);
   EXPECT_EQ(exported(7, at("none"), {}).code, 1);
+  const Finished all = run_program(kProgram, {"export", at("saved"), "--output", at("none")});
+  EXPECT_EQ(all.code, 1);
+  EXPECT_TRUE(names(all.err, "a directory of checkpoints", step(2)));
   EXPECT_FALSE(fs::exists(at("none")));
 }
 

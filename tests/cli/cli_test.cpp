@@ -374,7 +374,10 @@ TEST(Hostile, TextThatTheVocabularyCannotHold) {
 
 TEST(Hostile, ModelsThatAreNotThere) {
   const TestDirectory directory;
-  expect_failure(zeepo_with(train({}, directory.path() / "nowhere")), 1, {"nowhere"});
+  expect_failure(zeepo_with(train({}, directory.path() / "nowhere")), 1, {"nowhere", "no such directory"});
+  expect_failure(zeepo_with(train({}, golden("gpt2-tiny") / "config.json")), 1, {"config.json: is a file"});
+  expect_failure(zeepo_with(train({"--data", directory.write("book.txt", "text").string()})), 1,
+                 {"book.txt", "text needs a tokenizer", "gpt2-tiny"});
   const fs::path bare = copy_of(directory);
   fs::remove(bare / "model.safetensors");
   expect_failure(zeepo_with(train({}, bare)), 1, {"safetensors"});
