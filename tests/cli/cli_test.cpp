@@ -268,6 +268,18 @@ TEST(Generate, JsonHoldsTheResultAndASummary) {
   EXPECT_TRUE(names(whole_file(logits).substr(0, 200), "\"shape\":[7,256]"));
 }
 
+TEST(Generate, IdsNeedNoTokenizerThatZeepoKnows) {
+  const TestDirectory directory;
+  const fs::path model = copy_of(directory);
+  directory.write("gpt2-tiny/tokenizer.json", R"({"model": {"type": "BPE", "byte_fallback": true}})");
+  const auto ids = zeepo_with(generate({"--ids", "1,2", "--max-new-tokens", "2", "--ignore-eos", "--json"}, model));
+  ASSERT_EQ(ids.code, 0) << ids.err;
+  EXPECT_TRUE(names(ids.err, "warning", "tokenizer.json.model: byte_fallback"));
+  EXPECT_EQ(json_lines(ids.out).at(0).at("ids").size(), 2u);
+  EXPECT_TRUE(json_lines(ids.out).at(0).at("text").is_null());
+  expect_failure(zeepo_with(generate({"--prompt", "a"}, model)), 1, {"byte_fallback"});
+}
+
 TEST(Generate, FaultsExitWithOne) {
   expect_failure(zeepo_with(generate({"--ids", "1"}, "/nowhere")), 1, {"/nowhere"});
   expect_failure(zeepo_with(generate({"--ids", "1,256"}, golden("gpt2-tiny"))), 1, {"token 1", "256"});
