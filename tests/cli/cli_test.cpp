@@ -134,6 +134,9 @@ TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with(generate({"--ids", "1,x"})), 2, {"--ids 1,x"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--top-p", "0"})), 2, {"--top-p 0"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", "-1"})), 2, {"--temperature -1"});
+  expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", "inf"})), 2, {"--temperature inf"});
+  for (const std::string seed : {"-1", "18446744073709551616", "1.5"})
+    expect_failure(zeepo_with(generate({"--ids", "1", "--seed", seed})), 2, {"--seed " + seed, "whole number"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--memory", "disk=1GiB"})), 2, {"--memory disk=1GiB"});
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "zeepo/cli/inference_options.h"
 #include "zeepo/infer/batch_generator.h"
 #include "zeepo/model/safetensors_writer.h"
+#include "zeepo/train/option_values.h"
 #include "zeepo/train/trace_file.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
@@ -41,8 +43,8 @@ void check_options(const GenerateRequest& options) {
   if (!options.batch_file.empty() && !options.logits.empty())
     throw UsageError("generate: --logits is for one prompt; leave out --batch-file");
   if (max_new_tokens < 0) throw UsageError("generate: --max-new-tokens {}: must be at least 0", max_new_tokens);
-  if (!(sampling.temperature >= 0))
-    throw UsageError("generate: --temperature {}: must be at least 0", sampling.temperature);
+  if (!(sampling.temperature >= 0) || std::isinf(sampling.temperature))
+    throw UsageError("generate: --temperature {}: must be a number, 0 or more", sampling.temperature);
   if (sampling.top_k < 0) throw UsageError("generate: --top-k {}: must be at least 0", sampling.top_k);
   if (!(sampling.top_p > 0 && sampling.top_p <= 1))
     throw UsageError("generate: --top-p {}: must be above 0 and at most 1", sampling.top_p);
@@ -224,12 +226,21 @@ void add_generate(CLI::App& program) {
                    "else 8192]")
       ->check(CLI::Range(std::int64_t{1}, kLargestChunk));
   command->add_option("--trace", options->trace, "Write what each thread did in the last passes, for Perfetto");
-  command->add_option("--max-new-tokens", options->generate.max_new_tokens)->capture_default_str();
+  command->add_option("--max-new-tokens", options->generate.max_new_tokens, "Tokens to generate, at most")
+      ->capture_default_str();
   command->add_option("--temperature", sampling.temperature, "0: the most likely token each time")
       ->capture_default_str();
   command->add_option("--top-k", sampling.top_k, "Sample among the k most likely; 0: all")->capture_default_str();
   command->add_option("--top-p", sampling.top_p, "Sample among the most likely that reach p")->capture_default_str();
-  command->add_option("--seed", sampling.seed)->capture_default_str();
+  command
+      ->add_option_function<std::string>(
+          "--seed",
+          [&sampling](const std::string& text) {
+            sampling.seed = parse_whole<std::uint64_t>("generate: --seed", text, 0, UINT64_MAX);
+          },
+          "Of what is sampled")
+      ->type_name("UINT")
+      ->default_str(fmt::format("{}", sampling.seed));
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end token");
   command->add_option("--logits", options->logits, "Write the prompt's logits to this safetensors file");
   command->add_flag("--json", options->json, "Print JSON lines: the result, then a summary");
