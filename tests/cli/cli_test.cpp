@@ -1,8 +1,10 @@
 // The program as scripts see it: exit codes, what is on stdout and on stderr, and what is left after a fault.
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/errors.h"
@@ -113,6 +115,46 @@ TEST(Help, OfTheProgramAndEveryCommandGoesToStdout) {
   }
 }
 
+// What the program writes to a terminal of 80 columns.
+std::string on_a_terminal(const std::string& command) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) return "";
+  const winsize size{.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+  ::ioctl(terminal, TIOCSWINSZ, &size);
+  const int other_end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(other_end, STDOUT_FILENO);
+    ::execl(kProgram, kProgram, command.c_str(), "--help", nullptr);
+    ::_exit(kNotStarted);
+  }
+  ::close(other_end);
+  std::string text;
+  char piece[4096];
+  for (ssize_t n = 0; (n = ::read(terminal, piece, sizeof piece)) > 0;) text.append(piece, static_cast<std::size_t>(n));
+  ::waitpid(child, nullptr, 0);
+  ::close(terminal);
+  std::erase(text, '\r');
+  return text;
+}
+
+TEST(Help, FitsATerminal) {
+  for (const char* name : {"train", "plan", "generate", "serve"}) {
+    const std::string whole = zeepo_with({name, "--help"}).out, folded = on_a_terminal(name);
+    ASSERT_FALSE(folded.empty()) << name;
+    std::istringstream lines(folded);
+    for (std::string line; std::getline(lines, line);) {
+      const bool example = line.find("zeepo ") != std::string::npos || line.find("curl ") != std::string::npos;
+      EXPECT_TRUE(line.size() <= 80 || example) << line;
+    }
+    const auto words = [](const std::string& text) {
+      std::istringstream stream(text);
+      return std::vector<std::string>(std::istream_iterator<std::string>(stream), {});
+    };
+    EXPECT_EQ(words(folded), words(whole)) << name;
+  }
+}
+
 TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with({}), 2, {"subcommand"});
   expect_failure(zeepo_with({"frobnicate"}), 2, {});
@@ -162,7 +204,7 @@ TEST(Usage, OddValuesAreNamed) {
   for (const std::string option : {"--output", "--log", "--trace", "--nvme-path", "--lr", "--model", "--data"})
     expect_failure(zeepo_with(train({option, ""})), 2, {option + " \"\""});
   expect_failure(zeepo_with(train({"--delayed-update"})), 2, {"--delayed-update"});
-  expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr"});
+  expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr: is given 2 times"});
 }
 
 TEST(Train, OffloadedActivationsAreSaidToBeCheckpoints) {

@@ -23,7 +23,8 @@ InferenceArguments::InferenceArguments(CLI::App& command) : command_(command) {
   command.add_option("--cache-dir", cache_directory_,
                      "Where quantised weights are kept, for the next start [$XDG_CACHE_HOME/zeepo or ~/.cache/zeepo]");
   command.add_option("--device", device_, "cpu or cuda [cuda where there is a GPU]");
-  command.add_option("--threads", plain_.threads, "[OMP_NUM_THREADS, or all cores]")->check(CLI::Range(1, kMaxThreads));
+  command.add_option("--threads", plain_.threads, "Of the CPU, a rank [OMP_NUM_THREADS, or all cores]")
+      ->check(CLI::Range(1, kMaxThreads));
   command.add_flag("--batch-invariant", plain_.batch_invariant,
                    "On a GPU, logits that do not depend on how a prompt is cut or batched, as on a CPU always: slower");
   command.add_option("--timeout", timeout_seconds_, "Seconds that a rank may wait for another [no limit]")
