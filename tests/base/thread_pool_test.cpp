@@ -141,10 +141,16 @@ TEST(ChooseThreads, RequestThenEnvironmentThenCores) {
     EXPECT_EQ(choose_threads(0), 3);
     EXPECT_EQ(choose_threads(0, 8), 3);
   }
-  const OmpThreads none(nullptr);
-  EXPECT_GE(choose_threads(0), 1);
-  EXPECT_EQ(choose_threads(0, 1'000'000), 1);
-  for (const auto* bad : {"", "zero", "0", "-2", "2x"}) {
+  {
+    const OmpThreads levels("4,2");
+    EXPECT_EQ(choose_threads(0), 4);
+  }
+  for (const char* nothing : {static_cast<const char*>(nullptr), ""}) {
+    const OmpThreads none(nothing);
+    EXPECT_GE(choose_threads(0), 1);
+    EXPECT_EQ(choose_threads(0, 1'000'000), 1);
+  }
+  for (const auto* bad : {"zero", "0", "-2", "2x", ",2"}) {
     const OmpThreads environment(bad);
     EXPECT_THROW(choose_threads(0), Error) << bad;
     EXPECT_EQ(choose_threads(2), 2);

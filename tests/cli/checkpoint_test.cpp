@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -128,6 +129,9 @@ TEST_F(CheckpointsOfARun, AnExportInShardsCanBeTrained) {
   EXPECT_EQ(exported(2, at("none"), {"--shard-size", "0"}).code, 2);
   EXPECT_EQ(exported(2, at("none"), {"--dtype", "fp8"}).code, 2);
   EXPECT_EQ(exported(7, at("none"), {}).code, 1);
+  const Finished all = run_program(kProgram, {"export", at("saved"), "--output", at("none")});
+  EXPECT_EQ(all.code, 1);
+  EXPECT_TRUE(names(all.err, "a directory of checkpoints", step(2)));
   EXPECT_FALSE(fs::exists(at("none")));
 }
 
@@ -225,6 +229,18 @@ TEST_F(CheckpointsOfARun, AModelsDirectoryIsInspectedToo) {
   EXPECT_EQ(inspect(at("nothing")).code, 1);
 }
 
+TEST_F(CheckpointsOfARun, AModelThatLacksAWeightIsNotWhole) {
+  fs::copy(golden("gpt2-tiny"), at("model"));
+  std::string weights = whole_file(at("model/model.safetensors"));
+  const std::string name = "transformer.wpe.weight";
+  weights.replace(weights.find(name), name.size(), "transformer.wpe.heavy_");
+  directory_.write("model/model.safetensors", weights);
+  const Finished looked = inspect(at("model"), {"--json"});
+  EXPECT_EQ(looked.code, 1) << looked.out;
+  EXPECT_TRUE(looked.out.empty()) << looked.out;
+  EXPECT_TRUE(names(looked.err, at("model"), "missing", name));
+}
+
 TEST_F(CheckpointsOfARun, ASignalSavesTheStep) {
   for (const int signal : {SIGTERM, SIGINT}) {
     RunningProgram program(kProgram, train({"--steps", "1000000"}));
@@ -261,6 +277,19 @@ TEST_F(CheckpointsOfARun, ASignalLeavesNoMoreThanTheGrace) {
   EXPECT_TRUE(events("stop").empty());
   EXPECT_TRUE(partial_files_in(at("saved")).empty());
   EXPECT_EQ(inspect(step(1)).code, 0);
+}
+
+// Names of files may have any bytes; JSON has not.
+TEST_F(CheckpointsOfARun, NamesThatAreNoUtf8DoNotHinderThem) {
+  const std::string data = at("tok\xe9ns.bin");
+  fs::copy_file(golden("gpt2-tiny") / "tokens.bin", data);
+  Arguments arguments = train({"--steps", "2", "--csv", at("t\xe9.csv"), "--checkpoint-dir", at("s\xe9ved")});
+  *(std::ranges::find(arguments, "--data") + 1) = data;
+  const Finished finished = run_program(kProgram, arguments);
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  const Finished looked = inspect(at("s\xe9ved"), {"--json"});
+  EXPECT_EQ(looked.code, 0) << looked.err;
+  EXPECT_EQ(Json::parse(looked.out).at("step"), 2);
 }
 
 TEST_F(CheckpointsOfARun, AFileThatMayNotGrowLeavesTheOneBefore) {

@@ -1,8 +1,10 @@
 // The program as scripts see it: exit codes, what is on stdout and on stderr, and what is left after a fault.
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/errors.h"
@@ -113,6 +115,46 @@ TEST(Help, OfTheProgramAndEveryCommandGoesToStdout) {
   }
 }
 
+// What the program writes to a terminal of 80 columns.
+std::string on_a_terminal(const std::string& command) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) return "";
+  const winsize size{.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+  ::ioctl(terminal, TIOCSWINSZ, &size);
+  const int other_end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(other_end, STDOUT_FILENO);
+    ::execl(kProgram, kProgram, command.c_str(), "--help", nullptr);
+    ::_exit(kNotStarted);
+  }
+  ::close(other_end);
+  std::string text;
+  char piece[4096];
+  for (ssize_t n = 0; (n = ::read(terminal, piece, sizeof piece)) > 0;) text.append(piece, static_cast<std::size_t>(n));
+  ::waitpid(child, nullptr, 0);
+  ::close(terminal);
+  std::erase(text, '\r');
+  return text;
+}
+
+TEST(Help, FitsATerminal) {
+  for (const char* name : {"train", "plan", "generate", "serve"}) {
+    const std::string whole = zeepo_with({name, "--help"}).out, folded = on_a_terminal(name);
+    ASSERT_FALSE(folded.empty()) << name;
+    std::istringstream lines(folded);
+    for (std::string line; std::getline(lines, line);) {
+      const bool example = line.find("zeepo ") != std::string::npos || line.find("curl ") != std::string::npos;
+      EXPECT_TRUE(line.size() <= 80 || example) << line;
+    }
+    const auto words = [](const std::string& text) {
+      std::istringstream stream(text);
+      return std::vector<std::string>(std::istream_iterator<std::string>(stream), {});
+    };
+    EXPECT_EQ(words(folded), words(whole)) << name;
+  }
+}
+
 TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with({}), 2, {"subcommand"});
   expect_failure(zeepo_with({"frobnicate"}), 2, {});
@@ -122,16 +164,21 @@ TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with(train({"--optimizer", "lion"})), 2, {"--optimizer", "lion"});
   expect_failure(zeepo_with(train({"--micro-batch", "0"})), 2, {"--micro-batch 0", "at least 1"});
   expect_failure(zeepo_with(train({"--grad-accum", "0"})), 2, {"--grad-accum 0", "at least 1"});
-  expect_failure(zeepo_with(train({"--betas", "0.9"})), 2, {"--betas 0.9"});
+  for (const std::string betas : {"0.9", "0.9,0.95,0.99", ",0.95", "0.9,"})
+    expect_failure(zeepo_with(train({"--betas", betas})), 2, {"--betas " + betas, "two numbers"});
   expect_failure(zeepo_with(train({"--dtype", "fp8"})), 2, {"--dtype", "fp8"});
   expect_failure(zeepo_with(train({"--device", "tpu"})), 2, {"--device tpu"});
   expect_failure(zeepo_with(train({"--lr", "-1"})), 2, {"--lr -1"});
+  expect_failure(zeepo_with(train({"--checkpoint-every", "1"})), 2, {"--checkpoint-every 1", "--checkpoint-dir"});
   expect_failure(zeepo_with(train({"--comm", "smoke"})), 2, {"--comm smoke", "nccl"});
   expect_failure(zeepo_with(train({"--device", "cpu", "--comm", "nccl"})), 2, {"--comm nccl", "--device cuda"});
   expect_failure(zeepo_with(generate({})), 2, {"--prompt", "--ids"});
   expect_failure(zeepo_with(generate({"--ids", "1,x"})), 2, {"--ids 1,x"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--top-p", "0"})), 2, {"--top-p 0"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", "-1"})), 2, {"--temperature -1"});
+  expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", "inf"})), 2, {"--temperature inf"});
+  for (const std::string seed : {"-1", "18446744073709551616", "1.5"})
+    expect_failure(zeepo_with(generate({"--ids", "1", "--seed", seed})), 2, {"--seed " + seed, "whole number"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--memory", "disk=1GiB"})), 2, {"--memory disk=1GiB"});
 }
 
@@ -149,13 +196,15 @@ TEST(Usage, OddValuesAreNamed) {
   expect_failure(zeepo_with(train({"--seq-len", "16777216", "--micro-batch", "1048576", "--grad-accum", "1048576"})), 2,
                  {"--seq-len 16777216", "--grad-accum 1048576", "at most"});
   expect_failure(zeepo_with(train({"--steps", "9223372036854775808"})), 2,
-                 {"--steps 9223372036854775808", "from 0 to"});
+                 {"--steps 9223372036854775808", "from 1 to"});
+  for (const std::string option : {"--steps", "--seq-len"})  // what nobody gives is chosen by the data and the model
+    expect_failure(zeepo_with(train({option, "0"})), 2, {option + " 0", "at least 1"});
   expect_failure(zeepo_with(train({"--seed", "-1"})), 2, {"--seed -1"});
   expect_failure(zeepo_with(train({"--seed", "18446744073709551616"})), 2, {"--seed 18446744073709551616"});
   for (const std::string option : {"--output", "--log", "--trace", "--nvme-path", "--lr", "--model", "--data"})
     expect_failure(zeepo_with(train({option, ""})), 2, {option + " \"\""});
   expect_failure(zeepo_with(train({"--delayed-update"})), 2, {"--delayed-update"});
-  expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr"});
+  expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr: is given 2 times"});
 }
 
 TEST(Usage, OddNumbersOfGenerateAndServeAreNamed) {
@@ -336,6 +385,18 @@ TEST(Generate, JsonHoldsTheResultAndASummary) {
   EXPECT_TRUE(names(whole_file(logits).substr(0, 200), "\"shape\":[7,256]"));
 }
 
+TEST(Generate, IdsNeedNoTokenizerThatZeepoKnows) {
+  const TestDirectory directory;
+  const fs::path model = copy_of(directory);
+  directory.write("gpt2-tiny/tokenizer.json", R"({"model": {"type": "BPE", "byte_fallback": true}})");
+  const auto ids = zeepo_with(generate({"--ids", "1,2", "--max-new-tokens", "2", "--ignore-eos", "--json"}, model));
+  ASSERT_EQ(ids.code, 0) << ids.err;
+  EXPECT_TRUE(names(ids.err, "warning", "tokenizer.json.model: byte_fallback"));
+  EXPECT_EQ(json_lines(ids.out).at(0).at("ids").size(), 2u);
+  EXPECT_TRUE(json_lines(ids.out).at(0).at("text").is_null());
+  expect_failure(zeepo_with(generate({"--prompt", "a"}, model)), 1, {"byte_fallback"});
+}
+
 TEST(Generate, FaultsExitWithOne) {
   expect_failure(zeepo_with(generate({"--ids", "1"}, "/nowhere")), 1, {"/nowhere"});
   expect_failure(zeepo_with(generate({"--ids", "1,256"}, golden("gpt2-tiny"))), 1, {"token 1", "256"});
@@ -364,6 +425,33 @@ TEST(Tokenize, TextComesBackAsItWas) {
     ASSERT_EQ(decoded.code, 0) << decoded.err;
     EXPECT_EQ(whole_file(back), text) << tokenizer;
   }
+}
+
+TEST(Tokenize, AnEmptyTextComesBackToo) {
+  const TestDirectory directory;
+  const std::string model = golden("tokenizers/gpt2-bpe").string();
+  const fs::path input = directory.write("in.txt", ""), tokens = directory.path() / "in.bin",
+                 back = directory.path() / "back.txt";
+  const auto encoded =
+      zeepo_with({"tokenize", "--model", model, "--input", input.string(), "--output", tokens.string(), "--json"});
+  EXPECT_EQ(encoded.out, "{\"tokens\":0,\"documents\":1}\n") << encoded.err;
+  const auto decoded = zeepo_with(
+      {"tokenize", "--model", model, "--decode", "--input", tokens.string(), "--output", back.string(), "--json"});
+  EXPECT_EQ(decoded.code, 0) << decoded.err;
+  EXPECT_EQ(json_lines(decoded.out).at(0).at("tokens"), 0);
+  EXPECT_TRUE(fs::exists(back));
+  EXPECT_EQ(whole_file(back), "");
+}
+
+TEST(Tokenize, TheInputIsNeverTheOutput) {
+  const TestDirectory directory;
+  const fs::path input = directory.write("in.txt", "kept");
+  fs::create_symlink(input, directory.path() / "link.txt");
+  for (const fs::path& same : {input, directory.path() / "." / "in.txt", directory.path() / "link.txt"})
+    expect_failure(zeepo_with({"tokenize", "--model", golden("tokenizers/gpt2-bpe").string(), "--input", input.string(),
+                               "--output", same.string()}),
+                   2, {same.string(), "is the input"});
+  EXPECT_EQ(whole_file(input), "kept");
 }
 
 // A directory with a tokenizer and a configuration that fits it, but no weights.
@@ -415,7 +503,10 @@ TEST(Hostile, TextThatTheVocabularyCannotHold) {
 
 TEST(Hostile, ModelsThatAreNotThere) {
   const TestDirectory directory;
-  expect_failure(zeepo_with(train({}, directory.path() / "nowhere")), 1, {"nowhere"});
+  expect_failure(zeepo_with(train({}, directory.path() / "nowhere")), 1, {"nowhere", "no such directory"});
+  expect_failure(zeepo_with(train({}, golden("gpt2-tiny") / "config.json")), 1, {"config.json: is a file"});
+  expect_failure(zeepo_with(train({"--data", directory.write("book.txt", "text").string()})), 1,
+                 {"book.txt", "text needs a tokenizer", "gpt2-tiny"});
   const fs::path bare = copy_of(directory);
   fs::remove(bare / "model.safetensors");
   expect_failure(zeepo_with(train({}, bare)), 1, {"safetensors"});

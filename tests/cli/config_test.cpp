@@ -83,7 +83,7 @@ TEST(Config, TextOfAFileDoesNotSteerTheTerminal) {
                                .string();
   const auto finished = train_with({"--config", file});
   EXPECT_EQ(finished.code, 1);
-  EXPECT_TRUE(names(finished.err, "\\x1b[31m: No such file or directory"));
+  EXPECT_TRUE(names(finished.err, "--nvme-path \\x1b[31m: there is no such directory"));
   EXPECT_EQ(finished.err.find('\x1b'), std::string::npos) << finished.err;
 }
 
@@ -188,6 +188,17 @@ TEST(Shares, OfTheStepThatMakeNoSenseAreNamed) {
       train_with({"--step-below", "0.5", "--offload-optimizer", "host", "--offload-param", "nvme", "--nvme-path", "."});
   EXPECT_EQ(in_files.code, 2) << in_files.err;
   EXPECT_TRUE(names(in_files.err, "--step-below 0.5", "--offload-param"));
+}
+
+TEST(Shares, InFilesNeedADirectory) {
+  for (const std::string option : {"--offload-param", "--offload-optimizer", "--offload-activations"}) {
+    const Finished none = train_with({option, "nvme"});
+    EXPECT_EQ(none.code, 2) << none.err;
+    EXPECT_TRUE(names(none.err, option, "--nvme-path DIR"));
+    const Finished missing = train_with({option, "nvme", "--nvme-path", "/nowhere/at/all"});
+    EXPECT_EQ(missing.code, 1) << missing.err;
+    EXPECT_TRUE(names(missing.err, "--nvme-path /nowhere/at/all", "no such directory"));
+  }
 }
 
 TEST(Shares, ThatMakeNoSenseAreNamed) {

@@ -56,8 +56,8 @@ TEST(Documents, ATextLargerThanTheMemoryIsRefused) {
 
 TEST(Documents, FineTuningDataIsRefusedWithTheWayOut) {
   for (const char* line : {R"({"messages": [{"role": "user"}]})", R"({"prompt": "a", "completion": "b"})"})
-    EXPECT_TRUE(
-        names(error_text([&] { text_of_json_line(line, "a.jsonl", 4); }), "a.jsonl:4", "no \"text\"", "train --data"));
+    EXPECT_TRUE(names(error_text([&] { text_of_json_line(line, "a.jsonl", 4); }), "a.jsonl:4", "no \"text\"",
+                      "of one kind", "train --data"));
 }
 
 }  // namespace

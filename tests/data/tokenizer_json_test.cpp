@@ -41,7 +41,13 @@ TEST(TokenizerJson, TheSmallOneWorks) {
 TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
   EXPECT_EQ(fault([](json& j) { j["model"]["type"] = "Unigram"; }),
             "t.json.model: model \"Unigram\" is not supported; BPE is");
-  EXPECT_EQ(fault([](json& j) { j["model"]["byte_fallback"] = true; }), "t.json.model: byte_fallback is not supported");
+  // Whatever else such a file has.
+  for (const json& normalizer : {json(nullptr), json{{"type", "Prepend"}, {"prepend", "_"}}})
+    EXPECT_TRUE(names(fault([&](json& j) {
+                        j["normalizer"] = normalizer;
+                        j["model"]["byte_fallback"] = true;
+                      }),
+                      "t.json.model: byte_fallback is not supported", "SentencePiece", "--ids"));
   EXPECT_EQ(fault([](json& j) { j["model"]["dropout"] = 0.1; }),
             "t.json.model.dropout: 0.1 is not supported, must be null");
   EXPECT_EQ(fault([](json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }),

@@ -205,6 +205,15 @@ TEST_F(ResumeOnce, ARunThatIsAtItsEndTakesNoStep) {
   EXPECT_EQ(record.hash, reference.hash);
 }
 
+TEST_F(ResumeOnce, ACheckpointPastTheLastStepIsRefused) {
+  train(options_, 1);
+  options_.resume.wanted = true;
+  options_.steps = 3;
+  EXPECT_TRUE(names(refused(options_), "a checkpoint of step 4", "--steps 3 ends before it", "--steps 4"));
+  options_.resume.from = checkpoint_path(checkpoints(), 2);
+  EXPECT_EQ(train(options_, 1).losses.size(), 1u);
+}
+
 // As a checkpoint of a run on these ranks would say.
 Manifest manifest_of(const RunSetup& setup) {
   Manifest manifest;

@@ -93,11 +93,11 @@ void ThreadPool::work() {
 
 int choose_threads(int requested, int ranks_on_node) {
   if (requested > 0) return requested;
-  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+  if (const char* text = std::getenv("OMP_NUM_THREADS"); text != nullptr && *text != '\0') {
     int threads = 0;
-    const std::string_view view(text);
-    const auto [end, code] = std::from_chars(view.data(), view.data() + view.size(), threads);
-    if (code == std::errc{} && end == view.data() + view.size() && threads > 0) return threads;
+    const std::string_view view(text), outermost = view.substr(0, view.find(','));  // of OpenMP's list, level by level
+    const auto [end, code] = std::from_chars(outermost.data(), outermost.data() + outermost.size(), threads);
+    if (code == std::errc{} && end == outermost.data() + outermost.size() && threads > 0) return threads;
     throw Error("OMP_NUM_THREADS \"{}\": must be a positive number of threads", view);
   }
   const int cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "zeepo/base/error.h"
+#include "zeepo/checkpoint/checkpoint_directory.h"
 #include "zeepo/checkpoint/sealed_json.h"
 #include "zeepo/model/safetensors_writer.h"
 #include "zeepo/model/strict_json.h"
@@ -59,11 +60,21 @@ std::optional<TensorKey> parse_key(std::string_view text) {
   return key;
 }
 
+[[noreturn]] void refuse_without_manifest(const std::filesystem::path& directory) {
+  if (!file_exists(directory)) throw Error("{}: there is no such checkpoint", directory.string());
+  std::error_code ignored;
+  if (std::filesystem::is_directory(directory, ignored))
+    if (const auto inside = list_checkpoints(directory); !inside.empty())
+      throw Error("{}: a directory of checkpoints, and none itself; name one of them, as {}", directory.string(),
+                  inside.back().path.string());
+  throw Error("{}: not a checkpoint: it has no {}", directory.string(), kManifestName);
+}
+
 }  // namespace
 
 Manifest read_manifest(const std::filesystem::path& directory) {
   const std::filesystem::path manifest = directory / kManifestName;
-  if (!file_exists(manifest)) throw Error("{}: not a checkpoint: it has no {}", directory.string(), kManifestName);
+  if (!file_exists(manifest)) refuse_without_manifest(directory);
   return parse_manifest(read_text(manifest, kMaxManifestBytes), manifest.string());
 }
 

@@ -20,7 +20,8 @@ std::string checksum_of(std::span<const std::byte> bytes) {
 }
 
 std::string seal(const nlohmann::ordered_json& object) {
-  const std::string rest = object.dump().substr(1);
+  // Names of files may be no UTF-8: these bytes become U+FFFD.
+  const std::string rest = object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).substr(1);
   return fmt::format("{}{}{}{}{}", kBegin, checksum_of(std::as_bytes(std::span(rest))), kBetween, rest, kEnd);
 }
 

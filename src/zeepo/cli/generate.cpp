@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "zeepo/cli/number_options.h"
 #include "zeepo/infer/batch_generator.h"
 #include "zeepo/model/safetensors_writer.h"
+#include "zeepo/train/option_values.h"
 #include "zeepo/train/trace_file.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
@@ -44,9 +46,11 @@ void check_options(const GenerateRequest& options) {
     throw UsageError("generate: --top-p {}: must be above 0 and at most 1", sampling.top_p);
 }
 
-std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& model, const GenerateRequest& options) {
+std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& model, const GenerateRequest& options,
+                                        bool speaks) {
+  if (!options.prompt) return find_usable_tokenizer(model, speaks);
   auto tokenizer = find_tokenizer(model);
-  if (!tokenizer && options.prompt)
+  if (!tokenizer)
     throw Error("{}: not there; give the prompt as --ids, or add the tokenizer", (model / "tokenizer.json").string());
   return tokenizer;
 }
@@ -97,11 +101,11 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   if (!options.batch_file.empty()) return run_batch(asked, options, communicator);
   InferenceOptions where = asked;
   const ModelConfig config = load_config(where.model);
-  const auto tokenizer = load_tokenizer(where.model, options);
+  const bool speaks = communicator.rank() == 0;
+  const auto tokenizer = load_tokenizer(where.model, options, speaks);
   const auto prompt = options.prompt ? tokenizer->encode(*options.prompt, AddSpecial::yes) : parse_ids(options.ids);
   check_prompt(config, prompt, options.generate.max_new_tokens);
   if (!options.ignore_eos) options.generate.stop = config.eos;
-  const bool speaks = communicator.rank() == 0;
   Speech speech(tokenizer ? &*tokenizer : nullptr, speaks && !options.json);
 
   const auto logits_of_prompt = [&](ModelEngine& engine, LanguageModel& model) {
@@ -160,6 +164,15 @@ std::optional<Tokenizer> find_tokenizer(const std::filesystem::path& model) {
   const auto path = model / "tokenizer.json";
   if (!std::filesystem::exists(path)) return std::nullopt;
   return Tokenizer::load(path);
+}
+
+std::optional<Tokenizer> find_usable_tokenizer(const std::filesystem::path& model, bool speaks) {
+  try {
+    return find_tokenizer(model);
+  } catch (const Error& fault) {
+    if (speaks) say("zeepo: warning: results without text: {}\n", fault.what());
+    return std::nullopt;
+  }
 }
 
 nlohmann::ordered_json result_json(const std::vector<std::int32_t>& ids, std::size_t prompt_tokens,

@@ -29,6 +29,8 @@ struct GenerateRequest {
 
 // The model's tokenizer, if it has one.
 std::optional<Tokenizer> find_tokenizer(const std::filesystem::path& model);
+// Where ids will do: one that zeepo cannot use is told of on the rank that speaks, and is none.
+std::optional<Tokenizer> find_usable_tokenizer(const std::filesystem::path& model, bool speaks);
 
 // The object of a prompt, without its text. The passes of `result` are those that it took part in.
 struct Timing {

@@ -131,8 +131,8 @@ Generation generate_all(BatchGenerator& batch, const std::vector<BatchPrompt>& p
 
 void run_batch(const InferenceOptions& asked, const GenerateRequest& request, Communicator& communicator) {
   const ModelConfig config = load_config(asked.model);
-  const auto tokenizer = find_tokenizer(asked.model);
   const bool speaks = communicator.rank() == 0;
+  const auto tokenizer = find_usable_tokenizer(asked.model, speaks);
   const auto prompts = read_batch_file(request.batch_file, tokenizer ? &*tokenizer : nullptr, config,
                                        request.generate.max_new_tokens, speaks);
   GenerateOptions options = request.generate;

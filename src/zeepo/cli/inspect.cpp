@@ -11,9 +11,12 @@
 #include "zeepo/checkpoint/checkpoint_directory.h"
 #include "zeepo/cli/byte_progress.h"
 #include "zeepo/cli/commands.h"
+#include "zeepo/metrics/event_sink.h"
 #include "zeepo/model/config.h"
+#include "zeepo/model/model_tensors.h"
 #include "zeepo/model/safetensors_writer.h"
 #include "zeepo/model/weight_files.h"
+#include "zeepo/model/weight_names.h"
 #include "zeepo/train/option_table.h"
 
 namespace zeepo::cli {
@@ -35,8 +38,8 @@ std::string given_options(const Manifest& manifest) {
   std::string given;
   for (const auto& [name, text] : manifest.options) {
     const TrainOption* option = find_option(name);
-    if (name.starts_with("--") && !(option && text_of_default(*option) == text))
-      given += fmt::format(" {}{}", name, text == "true" ? "" : " " + text);
+    const bool unset = option && (text_of_default(*option) == text || (option->is_flag && text == "false"));
+    if (name.starts_with("--") && !unset) given += fmt::format(" {}{}", name, text == "true" ? "" : " " + text);
   }
   return given;
 }
@@ -61,22 +64,21 @@ void inspect_checkpoint(const std::filesystem::path& path, const InspectOptions&
   if (options.json) {
     Json weights = Json::array();
     for (const auto& [name, shape] : manifest.weights) weights.push_back({{"name", name}, {"shape", shape}});
-    fmt::print("{}\n", Json{{"kind", "checkpoint"},
-                            {"path", path.string()},
-                            {"whole", true},
-                            {"step", manifest.step},
-                            {"samples", manifest.samples},
-                            {"loss", manifest.loss},
-                            {"eval_loss", manifest.eval_loss ? Json(*manifest.eval_loss) : Json(nullptr)},
-                            {"best", is_best(path, manifest)},
-                            {"params", params},
-                            {"dtype", manifest.dtype},
-                            {"moments", manifest.moments},
-                            {"ranks", manifest.ranks},
-                            {"bytes", checkpoint.bytes()},
-                            {"options", manifest.options},
-                            {"weights", std::move(weights)}}
-                           .dump());
+    fmt::print("{}", line_of(Json{{"kind", "checkpoint"},
+                                  {"path", path.string()},
+                                  {"whole", true},
+                                  {"step", manifest.step},
+                                  {"samples", manifest.samples},
+                                  {"loss", manifest.loss},
+                                  {"eval_loss", manifest.eval_loss ? Json(*manifest.eval_loss) : Json(nullptr)},
+                                  {"best", is_best(path, manifest)},
+                                  {"params", params},
+                                  {"dtype", manifest.dtype},
+                                  {"moments", manifest.moments},
+                                  {"ranks", manifest.ranks},
+                                  {"bytes", checkpoint.bytes()},
+                                  {"options", manifest.options},
+                                  {"weights", std::move(weights)}}));
     return;
   }
   fmt::print("{}: a checkpoint of step {}, whole{}\n", path.string(), manifest.step,
@@ -98,12 +100,11 @@ void inspect_all(const std::vector<CheckpointEntry>& found, const InspectOptions
       inspect_checkpoint(entry.path, options);
     } catch (const Error& error) {
       if (options.json)
-        fmt::print("{}\n", Json{{"kind", "checkpoint"},
-                                {"path", entry.path.string()},
-                                {"whole", false},
-                                {"step", entry.step},
-                                {"fault", error.what()}}
-                               .dump());
+        fmt::print("{}", line_of(Json{{"kind", "checkpoint"},
+                                      {"path", entry.path.string()},
+                                      {"whole", false},
+                                      {"step", entry.step},
+                                      {"fault", error.what()}}));
       else
         fmt::print("{}: damaged\n", entry.path.string());
       if (first_fault.empty()) first_fault = error.what();
@@ -111,10 +112,21 @@ void inspect_all(const std::vector<CheckpointEntry>& found, const InspectOptions
   if (!first_fault.empty()) throw Error("{}", first_fault);
 }
 
+// Throws Error where a tensor is missing, unknown or not of the shape that config.json gives it.
+void check_weights(const ModelConfig& config, const WeightFiles& files) {
+  std::vector<ExpectedWeight> expected;
+  for (ModelTensor& tensor : model_tensors(config))
+    expected.push_back({std::move(tensor.name), std::move(tensor.shape)});
+  match_weights(config, expected, files);
+}
+
 void inspect_model(const InspectOptions& options) {
   const ModelConfig config = load_config(options.path);
   std::optional<WeightFiles> weights;
-  if (has_weights(options.path)) weights.emplace(options.path);
+  if (has_weights(options.path)) {
+    weights.emplace(options.path);
+    check_weights(config, *weights);
+  }
   std::int64_t params = 0, bytes = 0;
   std::size_t count = 0;
   Json tensors = Json::array();
@@ -128,25 +140,27 @@ void inspect_model(const InspectOptions& options) {
           tensors.push_back({{"name", entry.name}, {"dtype", entry.dtype_name}, {"shape", entry.shape}});
       }
   if (options.json) {
-    fmt::print("{}\n", Json{{"kind", "model"},
-                            {"path", options.path.string()},
-                            {"whole", true},
-                            {"architecture", name_of(config.architecture)},
-                            {"params", params},
-                            {"bytes", bytes},
-                            {"weights", std::move(tensors)}}
-                           .dump());
+    fmt::print("{}", line_of(Json{{"kind", "model"},
+                                  {"path", options.path.string()},
+                                  {"whole", true},
+                                  {"architecture", name_of(config.architecture)},
+                                  {"params", params},
+                                  {"bytes", bytes},
+                                  {"weights", std::move(tensors)}}));
     return;
   }
   fmt::print("{}: a {} model; {} elements in {} tensors, {}\n", options.path.string(), name_of(config.architecture),
              params, count, format_size(bytes));
-  fmt::print("  the files of a model carry no checksums: their headers and sizes are sound\n");
+  fmt::print("  the files of a model carry no checksums: their {} are sound\n",
+             weights ? "headers, sizes, names and shapes" : "headers and sizes");
   if (!options.tensors || !weights) return;
   for (const SafetensorsFile& file : weights->files())
     for (const auto& entry : file.entries()) print_tensor(entry.name, entry.dtype_name, entry.shape);
 }
 
 void inspect(const InspectOptions& options) {
+  if (std::error_code ignored; !std::filesystem::is_directory(options.path, ignored))
+    throw Error("{}: {}", options.path.string(), file_exists(options.path) ? "must be a directory" : "is not there");
   if (file_exists(options.path / kManifestName)) return inspect_checkpoint(options.path, options);
   if (const auto found = list_checkpoints(options.path); !found.empty()) return inspect_all(found, options);
   if (file_exists(options.path / "config.json")) return inspect_model(options);

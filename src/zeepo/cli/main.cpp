@@ -1,14 +1,18 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <sstream>
+#include <string>
+#include <string_view>
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/say.h"
 #include "zeepo/base/stop_request.h"
 #include "zeepo/cli/commands.h"
+#include "zeepo/cli/help_text.h"
 #include "zeepo/cli/usage_fault.h"
 #include "zeepo/comm/launch.h"
 
@@ -28,14 +32,24 @@ constexpr int kFailure = 1;
   std::abort();
 }
 
+// CLI11 counts values where people count options.
+std::string in_plain_words(const std::string& text) {
+  constexpr std::string_view kTooMany = ": At Most 1 required but received ";
+  const std::size_t at = text.find(kTooMany), end = text.find('\n', at);
+  if (at == std::string::npos) return text;
+  const std::size_t count = at + kTooMany.size();
+  return text.substr(0, at) + ": is given " + text.substr(count, std::min(end, text.size()) - count) +
+         " times, may be given once" + (end == std::string::npos ? "" : text.substr(end));
+}
+
 // What CLI11 has to say of an error, or as help, which rank 0 gives for all.
 int finish(const CLI::App& program, const CLI::ParseError& error) {
   std::ostringstream out, err;
   const int code = program.exit(error, out, err);
   std::string text = err.str();
   while (text.ends_with('\n')) text.pop_back();
-  if (code != 0 && !text.empty()) zeepo::cli::report_usage_fault(text);
-  if (code == 0 && zeepo::detect_launch().rank == 0) std::fputs(out.str().c_str(), stdout);
+  if (code != 0 && !text.empty()) zeepo::cli::report_usage_fault(in_plain_words(text));
+  if (code == 0 && zeepo::detect_launch().rank == 0) std::fputs(zeepo::cli::help_for_stdout(out.str()).c_str(), stdout);
   return code == 0 ? 0 : zeepo::cli::kUsageError;
 }
 

@@ -41,7 +41,12 @@ void probe(const OptionTexts& texts, bool json) {
     fmt::print("{}", json ? to_json(rates).dump() + "\n" : text_of(rates));
     const auto path = rates_path(rates.machine, rates.backend, rates.ranks);
     if (path.empty()) return;
-    keep(rates, path);
+    try {
+      keep(rates, path);
+    } catch (const Error& error) {  // what was measured has been told
+      say("zeepo: warning: {}; zeepo plan and --placement auto will not know these rates\n", error.what());
+      return;
+    }
     if (!json) fmt::print("{:<16}{}\n", "kept in", path.string());
   });
 }

@@ -81,10 +81,8 @@ Counts encode(const TokenizeOptions& options, const Tokenizer& tokenizer, std::i
   return counts;
 }
 
-Counts decode(const TokenizeOptions& options, const Tokenizer& tokenizer, std::int64_t vocab_size) {
+std::int64_t decode_tokens(const TokenFile& tokens, const Tokenizer& tokenizer, OutputFile& text) {
   constexpr std::int64_t kChunk = 64 * 1024;
-  const TokenFile tokens(options.input, vocab_size);
-  OutputFile text(options.output);
   StreamDecoder decoder(tokenizer, Special::keep);
   Progress progress;
   std::vector<std::int32_t> ids;
@@ -97,8 +95,22 @@ Counts decode(const TokenizeOptions& options, const Tokenizer& tokenizer, std::i
     progress.show(begin);
   }
   text.write(decoder.finish());
+  return tokens.tokens();
+}
+
+// A file of no tokens is that of an empty text, which training has no use for.
+Counts decode(const TokenizeOptions& options, const Tokenizer& tokenizer, std::int64_t vocab_size) {
+  const bool empty = InputFile(options.input).bytes() == 0;
+  OutputFile text(options.output);
+  const std::int64_t tokens = empty ? 0 : decode_tokens(TokenFile(options.input, vocab_size), tokenizer, text);
   text.commit();
-  return {tokens.tokens(), 1};
+  return {tokens, 1};
+}
+
+// By whatever names.
+bool same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
+  std::error_code absent;
+  return one == other || std::filesystem::equivalent(one, other, absent);
 }
 
 void tokenize(const TokenizeOptions& options) {
@@ -106,7 +118,8 @@ void tokenize(const TokenizeOptions& options) {
   if (!options.decode && !is_text_file(options.input))
     throw UsageError("tokenize: --input {}: must be .txt or .jsonl (or a token file, with --decode)",
                      options.input.string());
-  if (options.input == options.output) throw UsageError("tokenize: --output {}: is the input", options.output.string());
+  if (same_file(options.input, options.output))
+    throw UsageError("tokenize: --output {}: is the input", options.output.string());
   const Tokenizer tokenizer = Tokenizer::load(options.model / "tokenizer.json");
   const std::int64_t vocab_size = vocabulary_size(options.model, tokenizer);
   const Counts counts =

@@ -17,8 +17,6 @@ constexpr std::size_t kLongestPiece = std::size_t{1} << 30;
 void refuse_unsupported(const JsonValue& json) {
   const std::string type = json.type();
   if (!type.empty() && type != "BPE") throw Error("{}: model \"{}\" is not supported; BPE is", json.where(), type);
-  if (const auto fallback = json.find("byte_fallback"); fallback && fallback->boolean())
-    throw Error("{}: byte_fallback is not supported", json.where());
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (const auto affix = json.find(key); affix && !affix->string().empty())
       throw Error("{}: \"{}\" is not supported", affix->where(), affix->string());

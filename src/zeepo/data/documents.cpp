@@ -38,8 +38,8 @@ std::string text_of_json_line(std::string_view line, const std::string& name, st
   for (const char* key : {"messages", "completion"})
     if (!value.find("text") && value.find(key))
       throw Error(
-          "{}: has \"{}\" and no \"text\": a token file cannot say which tokens count in the loss; give the .jsonl "
-          "itself to train --data",
+          "{}: has \"{}\" and no \"text\": lines of a file must be of one kind, and a token file cannot say which "
+          "tokens count in the loss; give a .jsonl of such lines alone to train --data",
           where, key);
   return value.at("text").string();
 }

@@ -24,6 +24,15 @@ bool parse_decoder(const JsonValue& json) {
   throw Error("{}: decoder \"{}\" is not supported; ByteLevel is", json.where(), json.type());
 }
 
+// Asked first: such a file is of another kind in each of its parts, and the first of these would be named instead.
+void refuse_sentencepiece(const JsonValue& model) {
+  if (const auto fallback = model.find("byte_fallback"); fallback && fallback->boolean())
+    throw Error(
+        "{}: byte_fallback is not supported: this is SentencePiece's BPE (Llama 2, Mistral 7B), and zeepo reads "
+        "byte-level BPE; make ids with the model's own tokenizer, and give these: --data FILE.bin, or --ids",
+        model.where());
+}
+
 }  // namespace
 
 std::unique_ptr<const Tokenizer::Parts> Tokenizer::Parts::parse(std::string_view text, const std::string& name) {
@@ -31,6 +40,7 @@ std::unique_ptr<const Tokenizer::Parts> Tokenizer::Parts::parse(std::string_view
   const JsonValue json(document, name);
   if (const auto version = json.find("version"); version && version->string() != "1.0")
     throw Error("{}: \"{}\" is not supported, must be \"1.0\"", version->where(), version->string());
+  refuse_sentencepiece(json.at("model"));
   const auto normalizer_json = json.find("normalizer");
   Normalizer normalizer = normalizer_json ? Normalizer::parse(*normalizer_json) : Normalizer();
   PreTokenizer pre_tokenizer = PreTokenizer::parse(json.at("pre_tokenizer"));

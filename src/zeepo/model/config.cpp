@@ -122,6 +122,9 @@ std::optional<std::vector<std::int32_t>> parse_generation_eos(std::string_view j
 }
 
 ModelConfig load_config(const std::filesystem::path& directory) {
+  if (std::error_code ignored; !std::filesystem::is_directory(directory, ignored))
+    throw Error("{}: {}; a model is a directory, as transformers saves it: config.json, safetensors, tokenizer.json",
+                directory.string(), file_exists(directory) ? "is a file" : "there is no such directory");
   const std::filesystem::path path = directory / "config.json";
   ModelConfig config = parse_config(read_text(path, kMaxConfigBytes), path.string());
   const std::filesystem::path generation = directory / "generation_config.json";

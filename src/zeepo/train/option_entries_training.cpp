@@ -46,7 +46,7 @@ void add_data_options(std::vector<TrainOption>& table) {
       [](auto& o) -> auto& { return o.data; }));
   table.push_back(whole(
       {.name = "--seq-len", .group = kGroup, .help = "Tokens a sample", .otherwise = "1024, or the model's positions"},
-      [](auto& o) -> auto& { return o.seq_len; }, {.absent = 0}));
+      [](auto& o) -> auto& { return o.seq_len; }, {.least = 1, .absent = 0}));
   table.push_back(whole({.name = "--micro-batch",
                          .group = kGroup,
                          .help = "Samples computed at a time",
@@ -61,7 +61,7 @@ void add_data_options(std::vector<TrainOption>& table) {
                         [](auto& o) -> auto& { return o.grad_accum; }, {.least = 1, .most = kMostSamples}));
   table.push_back(
       whole({.name = "--steps", .group = kGroup, .help = "The last step", .otherwise = "once through the data"},
-            [](auto& o) -> auto& { return o.steps; }, {.absent = 0}));
+            [](auto& o) -> auto& { return o.steps; }, {.least = 1, .absent = 0}));
   table.push_back(flag(
       {.name = "--no-shuffle", .group = kGroup, .help = "Take the samples in the order of the file"},
       [](const TrainOptions& o) { return o.order == Order::as_is; },
@@ -100,7 +100,8 @@ void add_optimizer_options(std::vector<TrainOption>& table) {
       {.name = "--betas", .group = kGroup, .help = "Of adamw and adam", .deepspeed = {"optimizer.params.betas"}},
       [](const std::string& label, const std::string& text, TrainOptions& o) {
         const std::size_t comma = text.find(',');
-        if (comma == std::string::npos) throw UsageError("{} {}: write two numbers, like 0.9,0.95", label, text);
+        if (comma == std::string::npos || comma != text.rfind(',') || comma == 0 || comma + 1 == text.size())
+          throw UsageError("{} {}: write two numbers, like 0.9,0.95", label, text);
         o.optimizer.beta1 = parse_float(label, text.substr(0, comma));
         o.optimizer.beta2 = parse_float(label, text.substr(comma + 1));
       },

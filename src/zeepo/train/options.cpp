@@ -138,6 +138,11 @@ void check_evaluation(const TrainOptions& options) {
   if (options.eval_samples > 0) throw UsageError("train: --eval-samples {}: needs --eval-data", options.eval_samples);
 }
 
+void check_checkpoints(const TrainOptions& options) {
+  if (options.checkpoint_every > 0 && options.checkpoint_dir.empty())
+    throw UsageError("train: --checkpoint-every {}: needs --checkpoint-dir", options.checkpoint_every);
+}
+
 void check_elastic(const TrainOptions& options) {
   if (!options.elastic.wanted) {
     if (!options.elastic.hosts.empty())
@@ -190,6 +195,7 @@ void check(const TrainOptions& options) {
   check_step_below(options);
   check_fallback(options);
   check_evaluation(options);
+  check_checkpoints(options);
   check_elastic(options);
 }
 

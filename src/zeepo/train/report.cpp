@@ -68,8 +68,11 @@ void Progress::step(const StepReport& report) {
   const double left = elapsed.count() / static_cast<double>(report.step) * static_cast<double>(steps_ - report.step);
   std::string line =
       fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s", report.step, steps_,
-                  report.result.loss, report.result.grad_norm, report.lr, report.tokens_per_second);
-  if (report.result.skipped) line += fmt::format("  skipped: overflow at loss scale {:.0f}", report.result.loss_scale);
+                  report.result.loss, std::abs(report.result.grad_norm), report.lr, report.tokens_per_second);
+  if (report.result.not_finite)
+    line += "  skipped";  // why has been told
+  else if (report.result.skipped)
+    line += fmt::format("  skipped: overflow at loss scale {:.0f}", report.result.loss_scale);
   if (report.step < steps_) line += fmt::format("  {} left", duration(left));
   if (terminal_) {
     say_anew("{}", line);

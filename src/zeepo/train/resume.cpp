@@ -68,6 +68,7 @@ class Loader {
     if (failure.empty() && communicator_.rank() == 0) attempt(failure, [&] { checkpoint->verify_model_files(); });
     share(failure);
     const Manifest& manifest = checkpoint->manifest();
+    check_end(*checkpoint);
     report_.resumed(manifest.step, path, changes_);
     return {manifest.step, manifest.samples, manifest.loss, manifest.depths, manifest.best, {}};
   }
@@ -110,6 +111,14 @@ class Loader {
                     checkpoint.path().string(), saved.size(), slices.size());
     changes_ = of_result;
     changes_.insert(changes_.end(), of_execution.begin(), of_execution.end());
+  }
+
+  // Of a whole one: its weights are not those that --steps asks for.
+  void check_end(const Checkpoint& checkpoint) const {
+    const std::int64_t step = checkpoint.manifest().step, last = setup_.options.steps;
+    if (step > last)
+      throw Refused("--resume {}: a checkpoint of step {}, and --steps {} ends before it; give --steps {} or more",
+                    checkpoint.path().string(), step, last, step);
   }
 
   const RunSetup& setup_;

@@ -15,7 +15,7 @@ TraceFile::TraceFile(const std::filesystem::path& path, Communicator& communicat
   try {
     const OutputFile trial(path);
   } catch (const Error& fault) {
-    throw Error("train: --trace: {}", fault.what());
+    throw Error("--trace: {}", fault.what());
   }
 }
 

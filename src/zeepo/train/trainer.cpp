@@ -37,6 +37,22 @@ Session::Options session_options(const RunPlan& plan, const GpuPlace& place, Tim
           .timeline = timeline};
 }
 
+// States in files need a directory.
+void check_directories(const TrainOptions& options) {
+  const Placement& placement = options.placement;
+  const char* const in_files = placement.params.in_files()            ? "--offload-param"
+                               : placement.optimizer.in_files()       ? "--offload-optimizer"
+                               : placement.activations == Place::nvme ? "--offload-activations"
+                                                                      : nullptr;
+  if (in_files != nullptr && options.nvme_paths.empty())
+    throw UsageError("train: {}: what lives in files needs --nvme-path DIR, on a fast disk", in_files);
+  if (in_files == nullptr && !options.choose.any()) return;
+  std::error_code ignored;
+  for (const auto& path : options.nvme_paths)
+    if (!std::filesystem::is_directory(path, ignored))
+      throw Error("train: --nvme-path {}: there is no such directory", path.string());
+}
+
 // What ends the run is in its log, too.
 template <class F>
 void tell_of_the_end(RunReport& report, const F& work) {
@@ -60,6 +76,7 @@ Trainer::Trainer(TrainOptions options, Communicator& communicator, ChoosePlaceme
       communicator_(communicator),
       choose_(std::move(choose)),
       tensors_(model_tensors(setup_.config)) {
+  check_directories(options_);
   data_.emplace(open_training_data(options_.data, options_.model, setup_.config));
   if (!options_.eval_data.empty()) {
     eval_data_.emplace(open_training_data(options_.eval_data, options_.model, setup_.config));

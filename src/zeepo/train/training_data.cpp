@@ -88,7 +88,12 @@ TrainingData encode_examples(const std::filesystem::path& path, LineKind kind, E
 TrainingData open_training_data(const std::filesystem::path& path, const std::filesystem::path& model,
                                 const ModelConfig& config) {
   std::optional<Tokenizer> tokenizer;
-  if (is_text_file(path)) tokenizer = Tokenizer::load(model / "tokenizer.json");
+  if (is_text_file(path)) {
+    if (!file_exists(model / "tokenizer.json"))
+      throw Error("{}: text needs a tokenizer, and {} has no tokenizer.json; add it, or give tokens (.bin)",
+                  path.string(), model.string());
+    tokenizer = Tokenizer::load(model / "tokenizer.json");
+  }
   std::optional<std::int32_t> eos;
   if (!config.eos.empty() && config.eos.front() < config.vocab) eos = config.eos.front();
   if (path.extension() == ".jsonl")
