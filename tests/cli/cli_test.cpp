@@ -131,7 +131,9 @@ TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with(generate({})), 2, {"--prompt", "--ids"});
   expect_failure(zeepo_with(generate({"--ids", "1,x"})), 2, {"--ids 1,x"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--top-p", "0"})), 2, {"--top-p 0"});
-  expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", "-1"})), 2, {"--temperature -1"});
+  for (const std::string temperature : {"-1", "nan", "inf"})
+    expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", temperature})), 2,
+                   {"--temperature " + temperature});
   expect_failure(zeepo_with(generate({"--ids", "1", "--memory", "disk=1GiB"})), 2, {"--memory disk=1GiB"});
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -41,8 +42,8 @@ void check_options(const GenerateRequest& options) {
   if (!options.batch_file.empty() && !options.logits.empty())
     throw UsageError("generate: --logits is for one prompt; leave out --batch-file");
   if (max_new_tokens < 0) throw UsageError("generate: --max-new-tokens {}: must be at least 0", max_new_tokens);
-  if (!(sampling.temperature >= 0))
-    throw UsageError("generate: --temperature {}: must be at least 0", sampling.temperature);
+  if (!(sampling.temperature >= 0 && std::isfinite(sampling.temperature)))
+    throw UsageError("generate: --temperature {}: must be a number from 0 on", sampling.temperature);
   if (sampling.top_k < 0) throw UsageError("generate: --top-k {}: must be at least 0", sampling.top_k);
   if (!(sampling.top_p > 0 && sampling.top_p <= 1))
     throw UsageError("generate: --top-p {}: must be above 0 and at most 1", sampling.top_p);
