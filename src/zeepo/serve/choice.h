@@ -31,7 +31,7 @@ class Choice {
 
  private:
   void note(const NewToken& made);
-  std::string text_of(std::int32_t token) const;
+  nlohmann::ordered_json likely_in_chat(std::int32_t token, float log_probability) const;
 
   const Tokenizer& tokenizer_;
   const OpenAiRequest& request_;
