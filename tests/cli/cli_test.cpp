@@ -175,10 +175,11 @@ TEST(Usage, ErrorsExitWithTwo) {
   expect_failure(zeepo_with(generate({})), 2, {"--prompt", "--ids"});
   expect_failure(zeepo_with(generate({"--ids", "1,x"})), 2, {"--ids 1,x"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--top-p", "0"})), 2, {"--top-p 0"});
-  expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", "-1"})), 2, {"--temperature -1"});
-  expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", "inf"})), 2, {"--temperature inf"});
   for (const std::string seed : {"-1", "18446744073709551616", "1.5"})
     expect_failure(zeepo_with(generate({"--ids", "1", "--seed", seed})), 2, {"--seed " + seed, "whole number"});
+  for (const std::string temperature : {"-1", "nan", "inf"})
+    expect_failure(zeepo_with(generate({"--ids", "1", "--temperature", temperature})), 2,
+                   {"--temperature " + temperature});
   expect_failure(zeepo_with(generate({"--ids", "1", "--memory", "disk=1GiB"})), 2, {"--memory disk=1GiB"});
 }
 
@@ -205,6 +206,8 @@ TEST(Usage, OddValuesAreNamed) {
     expect_failure(zeepo_with(train({option, ""})), 2, {option + " \"\""});
   expect_failure(zeepo_with(train({"--delayed-update"})), 2, {"--delayed-update"});
   expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr: is given 2 times"});
+  for (const std::string ids : {"1,2,", ",1", "1,,2", "1, 2"})
+    expect_failure(zeepo_with(generate({"--ids", ids})), 2, {"--ids " + ids});
 }
 
 TEST(Usage, OddNumbersOfGenerateAndServeAreNamed) {
@@ -404,6 +407,9 @@ TEST(Generate, FaultsExitWithOne) {
   expect_failure(zeepo_with(generate({"--ids", "1", "--max-new-tokens", "1000"})), 1, {"128 positions"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--memory", "device=64KiB"}, golden("gpt2-tiny"))), 1,
                  {"memory", "64.00 KiB"});
+  const Finished unwritable = zeepo_with(generate({"--ids", "1", "--logits", "/nowhere/logits"}));
+  expect_failure(unwritable, 1, {"/nowhere/logits"});
+  EXPECT_EQ(unwritable.out, "") << "generates first";
 }
 
 TEST(Tokenize, TextComesBackAsItWas) {

@@ -130,13 +130,13 @@ class HttpPosting : public testing::Test {
     if (!has_http_server()) GTEST_SKIP() << "this build has no HTTP server";
     start(HttpServer::Options{}.seconds);
   }
-  // With so much time for a request.
-  void start(double seconds) {
+  // With so much time for a request, and room for its body.
+  void start(double seconds, std::size_t body_bytes = kBody) {
     server_.reset();
     HttpServer::Options options;
     options.threads = 4;
-    options.request_bytes = kBody + 4096;
-    options.body_bytes = kBody;
+    options.request_bytes = body_bytes + 4096;
+    options.body_bytes = body_bytes;
     options.seconds = seconds;
     options.write_seconds = 20;
     options.fault = [](int status) { return HttpResponse{status, "text/plain", fmt::format("fault {}", status)}; };
@@ -168,9 +168,10 @@ class HttpPosting : public testing::Test {
     server_->post("/fails", [](const HttpRequest&) -> HttpResponse { throw Error("this fails"); });
     server_->start();
   }
-  static std::string request(const std::string& path, const std::string& body) {
-    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: me\r\nContent-Length: {}\r\n\r\n{}", path,
-                       body.size(), body);
+  // `headers`: lines with their ends.
+  static std::string request(const std::string& path, const std::string& body, const std::string& headers = "") {
+    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: me\r\n{}Content-Length: {}\r\n\r\n{}",
+                       path, headers, body.size(), body);
   }
   std::string answer(const std::string& bytes) const {
     HttpClient client(server_->port());
@@ -185,6 +186,16 @@ class HttpPosting : public testing::Test {
 
 TEST_F(HttpPosting, TakesABodyAndTellsWhoAsks) {
   EXPECT_TRUE(answer(request("/echo", "hello")).ends_with("\r\n\r\nhello by me"));
+}
+
+// What a body is called does not matter: curl calls it a form where nothing else is said.
+TEST_F(HttpPosting, TakesABodyAsItIs) {
+  constexpr std::size_t kLarge = 10000;
+  start(HttpServer::Options{}.seconds, kLarge);
+  const std::string large(kLarge, 'x');
+  for (const char* header : {"Content-Type: application/x-www-form-urlencoded",
+                             "Content-Type: multipart/form-data; boundary=b", "Content-Encoding: gzip"})
+    EXPECT_TRUE(answer(request("/echo", large, fmt::format("{}\r\n", header))).ends_with(large + " by me")) << header;
 }
 
 TEST_F(HttpPosting, AnswersInPieces) {

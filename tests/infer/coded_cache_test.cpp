@@ -97,6 +97,27 @@ TEST_F(CodedCache, FollowsTheContentOfTheWeights) {
   EXPECT_EQ(kept().size(), 2u);
 }
 
+TEST_F(CodedCache, FollowsContentWhoseTimeWasPutBack) {
+  (void)start(cache_.path());
+  const fs::path weights = model_.path() / "model.safetensors";
+  const auto time = fs::last_write_time(weights);
+  flip(weights, static_cast<std::int64_t>(fs::file_size(weights)) - 2);
+  fs::last_write_time(weights, time);
+  EXPECT_EQ(start(cache_.path()).logits, start({}).logits);
+  EXPECT_EQ(kept().size(), 2u);
+}
+
+TEST_F(CodedCache, ADamagedNoteIsWrittenAnew) {
+  const Start whole = start(cache_.path());
+  for (const auto& entry : fs::directory_iterator(cache_.path()))
+    if (entry.path().extension() == ".txt") std::ofstream(entry.path()) << std::string(5000, '\0');
+  for (int i = 0; i < 2; ++i) {
+    const Start again = start(cache_.path());
+    EXPECT_EQ(again.logits, whole.logits);
+    EXPECT_EQ(again.said, "");
+  }
+}
+
 TEST_F(CodedCache, IsLeftOutWhereItCannotBeWritten) {
   const fs::path file = cache_.write("file", "");
   const Start without = start({}), refused = start(file / "below");

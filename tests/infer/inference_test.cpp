@@ -278,7 +278,7 @@ class Placed : public ::testing::Test {
     const Ids prompt(prompt_tokens, 1);
     return plan_inference(options, config, {},
                           {{.device_bytes = options.device_bytes,
-                            .host_bytes = options.host_bytes,
+                            .host_bytes = machine_bytes_ > 0 ? machine_bytes_ : options.host_bytes,
                             .free_host_bytes = options.host_bytes,
                             .device_option = options.device_bytes,
                             .host_option = options.host_bytes,
@@ -303,6 +303,7 @@ class Placed : public ::testing::Test {
   }
 
   const ScratchModel directory_{128, 6, 512, 1000};
+  std::int64_t machine_bytes_ = 0;  // 0: as the host's budget
 };
 
 TEST_F(Placed, AsMuchStaysOnTheDeviceAsFits) {
@@ -353,12 +354,37 @@ TEST_F(Placed, TooLittleMemoryNamesAWayThatFits) {
   InferenceOptions again = found.options;
   again.choose = {};
   EXPECT_LE(plan(again).memory.bytes[0], 2 * kMiB);
-  EXPECT_TRUE(names(error_text([&] { plan(with(1000, 64 * kMiB)); }), "raise --memory", "--nvme-path"));
   again.device_bytes = 64 * kMiB;
   again.drafts = Drafts::wanted;
   again.draft_place = Place::host;
   again.host_bytes = plan(again).memory.bytes[1] - 1;
   EXPECT_TRUE(names(error_text([&] { plan(again); }), "--speculate off fits"));
+}
+
+// Where no placement fits in the budgets, but the machine has more.
+TEST_F(Placed, BudgetsThatAreTooSmallForAnyPlacementAreToldWhatIsEnough) {
+  machine_bytes_ = 64 * kMiB;
+  const std::string text = error_text([&] { plan(with(1000, 60 * kMiB)); });
+  EXPECT_TRUE(names(text, "; --offload-param host --prefetch 0 --memory device=", ",host=60MiB fits"));
+  const std::size_t at = text.find("device=", text.find("--memory"));
+  const std::int64_t device = std::stoll(text.substr(at + 7)) * kMiB;
+  InferenceOptions again = with(device, 60 * kMiB);
+  EXPECT_LE(plan(again).memory.bytes[0], device);
+  EXPECT_FALSE(error_text([&] { plan(with(device - kMiB, 60 * kMiB)); }).empty());
+  // What the device takes is not there for the host.
+  EXPECT_TRUE(names(error_text([&] { plan(with(1000, 64 * kMiB)); }), " fits"));
+  machine_bytes_ = kMiB;
+  EXPECT_TRUE(names(error_text([&] { plan(with(1000, kMiB)); }), "raise --memory", "--nvme-path"));
+}
+
+// lru is refused beside weights that stay on the device, which a search may have put there.
+TEST(InferenceOptions, FlagsOfAPlacementAreAcceptedAgain) {
+  InferenceOptions options;
+  options.command = "generate";
+  options.cache = CachePolicy::lru;
+  EXPECT_FALSE(names(placement_flags(options), "lru"));
+  options.params.host = 0.5;
+  EXPECT_TRUE(names(placement_flags(options), "--offload-param host=0.5", "--cache-policy lru"));
 }
 
 TEST(InferenceOptions, ThatContradictEachOtherAreRefused) {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,7 +14,6 @@
 #include "zeepo/cli/number_options.h"
 #include "zeepo/infer/batch_generator.h"
 #include "zeepo/model/safetensors_writer.h"
-#include "zeepo/train/option_values.h"
 #include "zeepo/train/trace_file.h"
 #include "zeepo/zero/agreement.h"
 #include "zeepo/zero/rank_report.h"
@@ -25,15 +23,16 @@ namespace {
 
 std::vector<std::int32_t> parse_ids(std::string_view text) {
   std::vector<std::int32_t> ids;
-  for (const char* at = text.data(); at < text.data() + text.size();) {
+  const char* const last = text.data() + text.size();
+  for (const char* at = text.data();; ++at) {
     std::int32_t id = 0;
-    const auto [end, code] = std::from_chars(at, text.data() + text.size(), id);
-    if (code != std::errc{} || (end != text.data() + text.size() && *end != ','))
+    const auto [end, code] = std::from_chars(at, last, id);
+    if (code != std::errc{} || (end != last && *end != ','))
       throw UsageError("generate: --ids {}: write numbers with commas between, like 1,2,3", text);
     ids.push_back(id);
-    at = end + (end != text.data() + text.size());
+    if (end == last) return ids;
+    at = end;
   }
-  return ids;
 }
 
 void check_options(const GenerateRequest& options) {
@@ -53,12 +52,6 @@ std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& model, cons
   if (!tokenizer)
     throw Error("{}: not there; give the prompt as --ids, or add the tokenizer", (model / "tokenizer.json").string());
   return tokenizer;
-}
-
-void save_logits(const std::filesystem::path& path, std::int64_t vocab, const std::vector<float>& logits) {
-  SafetensorsWriter file(path, {{"logits", DType::f32, {static_cast<std::int64_t>(logits.size()) / vocab, vocab}}});
-  file.write(logits);
-  file.commit();
 }
 
 // What has been generated, as it comes, on the one rank that speaks.
@@ -108,6 +101,11 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   if (!options.ignore_eos) options.generate.stop = config.eos;
   Speech speech(tokenizer ? &*tokenizer : nullptr, speaks && !options.json);
 
+  std::optional<SafetensorsWriter> logits_file;  // where it cannot be, that is said before the weights are read
+  if (speaks && !options.logits.empty())
+    logits_file.emplace(options.logits,
+                        std::vector<SafetensorsWriter::Tensor>{
+                            {"logits", DType::f32, {static_cast<std::int64_t>(prompt.size()), config.vocab}}});
   const auto logits_of_prompt = [&](ModelEngine& engine, LanguageModel& model) {
     return options.logits.empty() ? std::vector<float>{} : prompt_logits(engine, model, prompt);
   };
@@ -154,7 +152,10 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
     tell_of_speed(result);
   }
   // Files come last: what has been generated is not lost where one cannot be written.
-  if (speaks && !options.logits.empty()) save_logits(options.logits, config.vocab, logits);
+  if (logits_file) {
+    logits_file->write(logits);
+    logits_file->commit();
+  }
   if (traced) traced->write();
 }
 
@@ -211,7 +212,7 @@ void add_generate(CLI::App& program) {
   const auto where = std::make_shared<InferenceArguments>(*command);
   const auto options = std::make_shared<GenerateRequest>();
   auto& sampling = options->generate.sampling;
-  command->add_option("--prompt", options->prompt, "Text to continue");
+  const CLI::Option* prompt = command->add_option("--prompt", options->prompt, "Text to continue");
   command->add_option("--ids", options->ids, "The prompt as token ids, like 1,2,3");
   command->add_option("--batch-file", options->batch_file,
                       "JSON lines, each with \"prompt\" or \"ids\" and optionally \"max_new_tokens\": many prompts at "
@@ -238,6 +239,7 @@ void add_generate(CLI::App& program) {
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end token");
   command->add_option("--logits", options->logits, "Write the prompt's logits to this safetensors file");
   command->add_flag("--json", options->json, "Print JSON lines: the result, then a summary");
+  refuse_empty_values(*command, prompt);
   command->footer(
       "Examples: zeepo generate --model llama --prompt 'Once upon a time' --max-new-tokens 100\n"
       "          zeepo generate --model larger-than-the-gpu --placement auto --prompt 'Once upon a time'\n"

@@ -101,6 +101,12 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, Special special
   return text;
 }
 
+std::string Tokenizer::bytes(std::int32_t id) const {
+  std::string bytes;
+  parts_->append_bytes(id, Special::keep, bytes);
+  return bytes;
+}
+
 std::string StreamDecoder::push(std::int32_t id) {
   parts_->append_bytes(id, special_, pending_);
   std::string text;

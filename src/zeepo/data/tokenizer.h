@@ -39,6 +39,8 @@ class Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text, AddSpecial special = AddSpecial::no) const;
   // Bytes that are not UTF-8 become U+FFFD; an id without a token gives nothing.
   std::string decode(std::span<const std::int32_t> ids, Special special = Special::keep) const;
+  // What a token stands for: perhaps a part of a character.
+  std::string bytes(std::int32_t id) const;
 
  private:
   friend class Encoder;

@@ -32,12 +32,23 @@ std::string hash_of(const std::filesystem::path& path) {
   return text_of(XXH3_128bits_digest(state.get()));
 }
 
-// What changes when somebody writes to the file. Empty where it cannot be told.
+// What changes when somebody writes to the file, even where its time is put back afterwards. Empty where it cannot be
+// told.
 std::string state_of(const std::filesystem::path& path) {
   struct stat state {};
   if (::stat(path.c_str(), &state) != 0) return "";
-  return fmt::format("{} {} {} {}.{:09}", state.st_dev, state.st_ino, state.st_size, state.st_mtim.tv_sec,
-                     state.st_mtim.tv_nsec);
+  return fmt::format("{} {} {} {}.{:09} {}.{:09}", state.st_dev, state.st_ino, state.st_size, state.st_mtim.tv_sec,
+                     state.st_mtim.tv_nsec, state.st_ctim.tv_sec, state.st_ctim.tv_nsec);
+}
+
+// What a note says. Nothing where it is damaged: it is written anew.
+std::string text_of_note(const std::filesystem::path& note) {
+  constexpr std::int64_t kLongest = 1 << 12;
+  try {
+    return file_exists(note) ? read_text(note, kLongest) : "";
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 // The hash of a file, from a note in the directory where the file is as it was then.
@@ -45,11 +56,9 @@ std::string known_hash_of(const std::filesystem::path& file, const std::filesyst
   const std::string path = std::filesystem::absolute(file).string(), state = state_of(file);
   const std::filesystem::path note =
       directory / fmt::format("source-{}.txt", text_of(XXH3_128bits(path.data(), path.size())));
-  if (!state.empty() && file_exists(note)) {
-    const std::string noted = read_text(note, 1 << 12);
-    if (noted.size() > state.size() && noted.starts_with(state + "\n"))
-      if (const std::string hash = noted.substr(state.size() + 1); hash.size() == 32) return hash;
-  }
+  const std::string noted = text_of_note(note);
+  if (!state.empty() && noted.starts_with(state + "\n"))
+    if (const std::string hash = noted.substr(state.size() + 1); hash.size() == 32) return hash;
   const std::string hash = hash_of(file);
   if (state_of(file) != state) throw Error("{}: was written to while it was read; run again", file.string());
   OutputFile out(note);

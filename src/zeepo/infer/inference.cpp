@@ -61,6 +61,22 @@ InferenceOptions with(InferenceOptions options, const Arrangement& arrangement) 
   return options;
 }
 
+// At least one: 0 is no budget.
+std::int64_t whole_mebibytes(std::int64_t bytes) {
+  return std::max<std::int64_t>(1, (bytes + (1 << 20) - 1) >> 20) << 20;
+}
+
+// At least so much, in whole MiB; of the host no less than it had, unless the device takes that from it.
+void give(RankRoom& room, std::int64_t device, std::int64_t host) {
+  room.device_option = std::max(whole_mebibytes(room.device_option), device);
+  const std::int64_t had = whole_mebibytes(room.host_option);
+  room.host_option = room.one_memory && room.device_option + had > room.host_bytes ? host : std::max(had, host);
+}
+bool has_what_is_given(const RankRoom& room) {
+  if (room.one_memory) return room.device_option + room.host_option <= room.host_bytes;
+  return room.device_option <= room.device_bytes && room.host_option <= room.host_bytes;
+}
+
 // Plans one model for one rank; what is tried is a changed copy of the options.
 class Planner {
  public:
@@ -128,8 +144,32 @@ class Planner {
       if (tried.dtype != refused.dtype) flags += "--dtype bf16 ";
       return fmt::format("; {}{} fits", flags, placement_flags(with(tried, found.arrangement)));
     }
+    also_try(true);
+    if (const auto enough = larger_budgets(tries.back())) return fmt::format("; {}{} fits", flags, *enough);
     return refused.nvme_paths.empty() ? "; raise --memory, ask for fewer tokens at a time, or add --nvme-path"
                                       : "; raise --memory, or ask for fewer tokens at a time";
+  }
+
+  // The placement that needs least of the device, with budgets that are large enough for it. Nothing where a machine
+  // has no more.
+  std::optional<std::string> larger_budgets(InferenceOptions options) const {
+    options = with(options, search(options).arrangement);
+    options.choose = {};
+    constexpr int kRounds = 4;  // buffers grow with the host's budget
+    for (int round = 0; round < kRounds; ++round) {
+      const PlaceBytes bytes = memory(options).bytes;
+      std::vector<RankRoom> rooms = rooms_;
+      for (RankRoom& room : rooms) {
+        give(room, whole_mebibytes(bytes[0]), whole_mebibytes(bytes[1]));
+        if (!has_what_is_given(room)) return std::nullopt;
+        options.device_bytes = room.device_option;
+        options.host_bytes = room.host_option;
+      }
+      if (Planner(config_, ranks_, rooms, work_).fits(options))
+        return fmt::format("{} --memory device={}MiB,host={}MiB", placement_flags(options), options.device_bytes >> 20,
+                           options.host_bytes >> 20);
+    }
+    return std::nullopt;
   }
 
   [[noreturn]] void refuse(const InferenceOptions& options, const PlaceBytes& bytes, const PlaceBytes& budgets) const {
@@ -221,7 +261,7 @@ void check(const InferenceOptions& options) {
 
 std::string placement_flags(const InferenceOptions& options) {
   std::string flags = fmt::format("--offload-param {}", text_of(options.params));
-  if (options.cache == CachePolicy::lru) flags += " --cache-policy lru";
+  if (options.cache == CachePolicy::lru && !options.params.on_device()) flags += " --cache-policy lru";
   if (options.copy_weights) flags += " --copy-weights";
   if (options.kv == Place::host) flags += " --offload-kv host";
   if (options.kv_int8) flags += " --kv-dtype int8";

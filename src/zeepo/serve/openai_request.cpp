@@ -1,5 +1,6 @@
 #include "zeepo/serve/openai_request.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -49,7 +50,6 @@ void refuse_unsupported(const JsonValue& body) {
     if (body.find(name)) throw BadRequest(kBadRequest, "{}: zeepo does not support it", name);
   if (const auto format = body.find("response_format"); format && format->type() != "text")
     throw BadRequest(kBadRequest, "response_format: zeepo has only the type text");
-  if (flag_in(body, "echo")) throw BadRequest(kBadRequest, "echo: zeepo does not support it");
 }
 
 std::vector<std::string> stops_in(const JsonValue& body) {
@@ -113,40 +113,47 @@ void check_prompts(const OpenAiRequest& request, const ServedModel& model) {
   if (request.sequences() > model.most_sequences)
     throw BadRequest(kBadRequest, "{} texts asked for, this server runs at most {} at a time", request.sequences(),
                      model.most_sequences);
-  for (const auto& prompt : request.prompts) check_prompt(model.config, prompt, 0);
-  if (const std::int64_t room = room_after(request, model); room < request.max_new_tokens)
+  const std::int64_t positions = std::min(model.config.max_positions, model.positions);
+  const std::int64_t room = room_after(request, model);
+  if (room < 0)
+    throw BadRequest(kBadRequest, "prompt: {} tokens, but there is room for {}", positions - room, positions);
+  if (room < request.max_new_tokens)
     throw BadRequest(kBadRequest, "max_tokens: {} after a prompt of {} tokens, but there is room for {} positions",
-                     request.max_new_tokens, std::min(model.config.max_positions, model.positions) - room,
-                     std::min(model.config.max_positions, model.positions));
+                     request.max_new_tokens, positions - room, positions);
+  for (const auto& prompt : request.prompts) {
+    if (prompt.empty()) throw BadRequest(kBadRequest, "prompt: is empty; give at least one token");
+    check_prompt(model.config, prompt, 0);
+  }
 }
 
 std::int32_t id_in(const JsonValue& value) {
   return static_cast<std::int32_t>(value.integer(0, std::numeric_limits<std::int32_t>::max()));
 }
 
-std::vector<std::vector<std::int32_t>> prompts_in(const JsonValue& body, const ServedModel& model) {
+struct Prompt {
+  std::vector<std::int32_t> ids;
+  std::optional<std::string> text;  // where it was given
+};
+
+Prompt prompt_of(const JsonValue& value, const ServedModel& model) {
+  if (value.is_string()) return {model.tokenizer.encode(value.string(), AddSpecial::yes), value.string()};
+  Prompt prompt;
+  for (const JsonValue& id : value.items()) prompt.ids.push_back(id_in(id));
+  return prompt;
+}
+
+// A text, ids, or a list of these.
+std::vector<Prompt> prompts_in(const JsonValue& body, const ServedModel& model) {
   const JsonValue prompt = body.at("prompt");
-  const auto encoded = [&](const std::string& text) { return model.tokenizer.encode(text, AddSpecial::yes); };
-  if (prompt.is_string()) return {encoded(prompt.string())};
+  if (prompt.is_string()) return {prompt_of(prompt, model)};
   const std::vector<JsonValue> items = prompt.items();
   if (items.empty()) throw BadRequest(kBadRequest, "prompt: is empty");
-  std::vector<std::vector<std::int32_t>> prompts;
-  if (items.front().raw().is_number()) {
-    auto& ids = prompts.emplace_back();
-    for (const JsonValue& item : items) ids.push_back(id_in(item));
-    return prompts;
-  }
+  if (items.front().raw().is_number()) return {prompt_of(prompt, model)};
   if (static_cast<std::int64_t>(items.size()) > model.most_sequences)
     throw BadRequest(kBadRequest, "prompt: {} of them, this server runs at most {} at a time", items.size(),
                      model.most_sequences);
-  for (const JsonValue& item : items) {
-    if (item.is_string()) {
-      prompts.push_back(encoded(item.string()));
-      continue;
-    }
-    auto& ids = prompts.emplace_back();
-    for (const JsonValue& id : item.items()) ids.push_back(id_in(id));
-  }
+  std::vector<Prompt> prompts;
+  for (const JsonValue& item : items) prompts.push_back(prompt_of(item, model));
   return prompts;
 }
 
@@ -184,7 +191,11 @@ OpenAiRequest parse_completion(std::string_view text, const ServedModel& model) 
   const nlohmann::json object = parse_json_object(text, "request");
   const JsonValue body = checked(object, model);
   OpenAiRequest request = common(body);
-  request.prompts = prompts_in(body, model);
+  const bool echo = flag_in(body, "echo");
+  for (Prompt& prompt : prompts_in(body, model)) {
+    if (echo) request.echoes.push_back(prompt.text ? *prompt.text : model.tokenizer.decode(prompt.ids, Special::skip));
+    request.prompts.push_back(std::move(prompt.ids));
+  }
   constexpr std::int64_t kDefault = 16;  // OpenAI's
   request.max_new_tokens = whole_in(body, "max_tokens", kDefault, 0, std::numeric_limits<std::int32_t>::max());
   request.likelihoods = static_cast<int>(whole_in(body, "logprobs", -1, 0, kMostLikely));
@@ -197,6 +208,7 @@ OpenAiRequest parse_chat(std::string_view text, const ServedModel& model) {
   const JsonValue body = checked(object, model);
   if (!model.chat)
     throw BadRequest(kBadRequest, "the model has no chat template; use /v1/completions, or add chat_template.jinja");
+  if (flag_in(body, "echo")) throw BadRequest(kBadRequest, "echo: is for /v1/completions");
   OpenAiRequest request = common(body);
   request.chat = true;
   (void)body.at("messages");
@@ -210,11 +222,16 @@ OpenAiRequest parse_chat(std::string_view text, const ServedModel& model) {
   }
   const auto rendered = model.chat->render(jinja::parse_json_value(messages.dump(), "messages"), options);
   request.prompts = {model.tokenizer.encode(rendered.text, AddSpecial::no)};
+  // All of a long context would take the places of others, and few answers are that long.
+  constexpr std::int64_t kUsualAnswer = 4096;
   const char* const limit = body.find("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
   request.max_new_tokens = body.find(limit) ? whole_in(body, limit, 0, 0, std::numeric_limits<std::int32_t>::max())
-                                            : std::max<std::int64_t>(0, room_after(request, model));
+                                            : std::clamp<std::int64_t>(room_after(request, model), 0, kUsualAnswer);
+  const auto most_likely = static_cast<int>(whole_in(body, "top_logprobs", 0, 0, kMostLikely));
   if (flag_in(body, "logprobs"))
-    request.likelihoods = static_cast<int>(whole_in(body, "top_logprobs", 0, 0, kMostLikely));
+    request.likelihoods = most_likely;
+  else if (most_likely > 0)
+    throw BadRequest(kBadRequest, "top_logprobs: is for logprobs true");
   check_prompts(request, model);
   return request;
 }

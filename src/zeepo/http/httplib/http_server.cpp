@@ -109,10 +109,11 @@ std::chrono::steady_clock::duration duration_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Ranges would multiply an answer, compression would take time from others.
+// Ranges would multiply an answer, compression would take time from others. Bodies are taken as they are: httplib would
+// expand compressed ones without a limit, and take forms apart, of which it refuses those above 8 KiB.
 void plain(httplib::Request& request) {
   request.ranges.clear();
-  request.headers.erase("Accept-Encoding");
+  for (const char* name : {"Accept-Encoding", "Content-Encoding", "Content-Type"}) request.headers.erase(name);
 }
 
 }  // namespace
