@@ -59,6 +59,31 @@ def test_clipping_that_was_imported_by_name_clips():
     assert values_by_name(model.parameters(), 1e-3) is None
 
 
+@PLACES
+def test_gradient_penalties_and_gradients_of_the_input(options):
+    def run(with_zeepo):
+        model = make(Plain)
+        opt = adamw(model)
+        if with_zeepo:
+            zeepo.init(model, opt, **options)
+        losses = []
+        for number in range(5):
+            x, y = batch(Plain, number)
+            x.requires_grad_()
+            loss = F.cross_entropy(model(x), y)
+            (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+            loss = loss + slope.norm()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            losses += [loss.item(), x.grad.norm().item()]
+        if with_zeepo:
+            zeepo.close()
+        return losses
+
+    assert run(True) == pytest.approx(run(False), rel=1e-5)
+
+
 class _Twice:
     """Hooks of a user's for what autograd saves."""
 
@@ -68,3 +93,59 @@ class _Twice:
 
     def __exit__(self, *error):
         self.hooks.__exit__(*error)
+
+
+@pytest.mark.parametrize("within", [torch.autograd.graph.save_on_cpu, _Twice])
+@pytest.mark.parametrize("options", [dict(STREAMED, prefetch="0"), dict(STREAMED, debug=True)], ids=["", "debug"])
+def test_weights_are_fetched_also_where_others_have_hooks_for_saved_tensors(within, options):
+    def run(with_zeepo):
+        model = make(Plain)
+        opt = adamw(model)
+        if with_zeepo:
+            zeepo.init(model, opt, **options)
+        losses = []
+        for number in range(4):
+            with within():
+                loss = loss_of(model, *batch(Plain, number))
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            losses.append(loss.item())
+        if with_zeepo:
+            zeepo.close()
+        return losses
+
+    before = torch.autograd.graph.saved_tensors_hooks.__enter__
+    assert run(True) == pytest.approx(run(False), rel=1e-6)
+    assert torch.autograd.graph.saved_tensors_hooks.__enter__ is before
+
+
+@pytest.mark.parametrize("options", [{}, dict(STREAMED, grad_accum=2)], ids=["resident", "streamed"])
+def test_accelerates_loop(options):
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+
+    def run(with_zeepo):
+        model = make(Plain)
+        opt = adamw(model)
+        schedule = torch.optim.lr_scheduler.LinearLR(opt, 0.5, 1.0, 8)
+        loader = torch.utils.data.DataLoader([batch(Plain, number) for number in range(8)], batch_size=None)
+        if with_zeepo:
+            zeepo.init(model, opt, **options)
+        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+        wrapped, optimizer, loader, schedule = accelerator.prepare(model, opt, loader, schedule)
+        losses = []
+        for x, y in loader:
+            with accelerator.accumulate(wrapped):
+                loss = F.cross_entropy(wrapped(x), y)
+                accelerator.backward(loss)
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(wrapped.parameters(), 0.5)
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+        if with_zeepo:
+            zeepo.close()
+        return losses
+
+    assert run(True) == pytest.approx(run(False), rel=1e-6)
