@@ -149,3 +149,10 @@ def test_accelerates_loop(options):
         return losses
 
     assert run(True) == pytest.approx(run(False), rel=1e-6)
+
+
+def test_a_program_that_is_no_script_is_not_started_again():
+    # As a notebook: there is a file among the arguments, which is not the program's.
+    script = "import sys, torch, zeepo; sys.argv[0] = zeepo.__file__; zeepo.init(torch.nn.Linear(2, 2), num_gpus=2)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "only a script can be started again" in done.stderr
