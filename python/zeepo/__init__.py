@@ -32,7 +32,7 @@ from . import _launch
 from ._attached import Attached, check_module, device_of
 from ._engine import Error, Job, finish_ranks
 from ._optimizers import kind_of
-from ._options import texts_of
+from ._options import file_of, texts_of
 from ._weights import Init, load_weights
 
 __all__ = [
@@ -63,7 +63,7 @@ def init(
     model: nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     *,
-    config: str | Path | None = None,
+    config: str | Path | Mapping[str, Any] | None = None,
     stage: int | None = None,
     offload_optimizer: str | None = None,
     offload_param: str | None = None,
@@ -86,6 +86,7 @@ def init(
     stage: what is cut over the ranks: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
     offload_optimizer, offload_param: where they live between uses: "none", "host", "nvme", or shares: "host=0.5".
     offload_activations: where autograd's saved tensors are between the passes: "none", "host", "nvme".
+    config: DeepSpeed's JSON, as a file or as a dict; what is given beside it wins.
     memory: budgets of a rank, {"device": "12GiB", "host": "40GiB"}: of what zeepo holds; PyTorch's part is its own.
     placement: "auto" chooses what lives where within these budgets, the fastest tiers first.
     zero_offload: stage 2 with the optimizer in host memory.
@@ -128,7 +129,8 @@ def init(
             **options,
         )
     )
-    job = Job(texts, str(config) if config is not None else "")
+    with file_of(config) as file:
+        job = Job(texts, file)
     if job.size > 1:
         _end_all_ranks_on_failure(job)
     try:

@@ -151,6 +151,17 @@ def test_accelerates_loop(options):
     assert run(True) == pytest.approx(run(False), rel=1e-6)
 
 
+def test_deepspeeds_options_as_a_dict(capfd):
+    model = make(Plain)
+    config = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}, "optimizer": {"type": "Adam"}}
+    zeepo.init(model, adamw(model), config=config)
+    assert zeepo.report()["ranks"][0]["peak_bytes"]["host"]["optimizer"] > 0
+    zeepo.close()
+    assert "optimizer: left to PyTorch" in capfd.readouterr().err
+    with pytest.raises(zeepo.Error, match="stage"):
+        zeepo.init(model, adamw(model), config={"zero_optimization": {"stage": 7}})
+
+
 def test_a_program_that_is_no_script_is_not_started_again():
     # As a notebook: there is a file among the arguments, which is not the program's.
     script = "import sys, torch, zeepo; sys.argv[0] = zeepo.__file__; zeepo.init(torch.nn.Linear(2, 2), num_gpus=2)"
