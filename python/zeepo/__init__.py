@@ -33,7 +33,7 @@ from ._attached import Attached, check_module, device_of
 from ._engine import Error, Job, finish_ranks
 from ._optimizers import kind_of
 from ._options import file_of, texts_of
-from ._weights import Init, load_weights
+from ._weights import Init, read_weights
 
 __all__ = [
     "Error",
@@ -225,6 +225,17 @@ def load(directory: str | Path) -> Path:
 def export(directory: str | Path) -> Path:
     """Writes the weights and buffers as model.safetensors. Every rank calls it."""
     return _attached("export").export(directory)
+
+
+def load_weights(model: nn.Module, directory: str | Path) -> None:
+    """Reads the module's parameters and buffers from the safetensors files of a directory, tensor by tensor.
+
+    Those made under Init() become views of the files, where the dtype is the same: zeepo.init() reads them from there.
+    Before zeepo.init().
+    """
+    if _open is not None and _open.has_any_of(model):
+        raise Error("load_weights: the weights are zeepo's until zeepo.close(); read them before zeepo.init()")
+    read_weights(model, directory)
 
 
 @contextlib.contextmanager

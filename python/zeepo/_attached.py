@@ -40,8 +40,10 @@ def check_module(model: nn.Module) -> None:
 
 def _dtype_of(model: nn.Module) -> torch.dtype:
     dtypes = {p.dtype for p in model.parameters()}
+    if not dtypes:
+        raise Error(f"init: {type(model).__name__} has no parameters; give the module that has them")
     if len(dtypes) != 1:
-        listed = ", ".join(sorted(str(dtype) for dtype in dtypes)) or "none"
+        listed = ", ".join(sorted(str(dtype) for dtype in dtypes))
         raise Error(f"init: parameters of one dtype are needed, and the module has {listed}; call model.to(dtype)")
     return dtypes.pop()
 
@@ -54,7 +56,10 @@ def device_of(model: nn.Module) -> torch.device:
             raise Error(f"init: {name} has no shape before the module was called: call it once, with a batch")
         device = parameter.device
         if device.type == "meta":
-            raise Error(f"init: {name} has no memory: give it values before, by zeepo.load_weights(model, directory)")
+            raise Error(
+                f"init: {name} has no memory: give it values before, by zeepo.load_weights(model, directory), or make the "
+                "module under zeepo.Init(directory), which keeps fresh ones in files"
+            )
         if device.type not in ("cpu", "cuda"):
             raise Error(f"init: {name} is on {device}: must be on the CPU or on a GPU of CUDA; call model.to()")
         if found is not None and device != found:
@@ -348,6 +353,9 @@ class Attached:
             if parameter in self._trained:
                 raise Error(f"optimizer.step(): the .grad of {name} was set; zeepo takes gradients as autograd makes them")
             raise Error(f"optimizer.step(): {name} was frozen at zeepo.init() and has a gradient; unfreeze it before")
+
+    def has_any_of(self, model: nn.Module) -> bool:
+        return any(parameter in self.units.places for parameter in model.parameters())
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:

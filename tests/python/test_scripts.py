@@ -151,6 +151,18 @@ def test_accelerates_loop(options):
     assert run(True) == pytest.approx(run(False), rel=1e-6)
 
 
+def test_weights_are_not_read_into_an_attached_module(tmp_path):
+    model = make(Plain)
+    zeepo.init(model)
+    zeepo.export(tmp_path)
+    with pytest.raises(zeepo.Error, match="load_weights: the weights are zeepo's until"):
+        zeepo.load_weights(model, tmp_path)
+    zeepo.load_weights(make(Plain), tmp_path)
+    with pytest.raises(zeepo.Error, match="ReLU has no parameters"):
+        zeepo.close()
+        zeepo.init(nn.ReLU())
+
+
 def test_deepspeeds_options_as_a_dict(capfd):
     model = make(Plain)
     config = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}, "optimizer": {"type": "Adam"}}
