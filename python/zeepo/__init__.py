@@ -29,7 +29,7 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
     raise ImportError(f"zeepo needs PyTorch 2.4 or newer, and this is {torch.__version__}: pip install -U torch")
 
 from . import _launch
-from ._attached import Attached, check_module, device_of
+from ._attached import Attached, check_module, device_of, without_wrapper
 from ._engine import Error, Job, finish_ranks
 from ._optimizers import kind_of
 from ._options import file_of, texts_of
@@ -108,6 +108,7 @@ def init(
     _launch.check_ranks(num_gpus)
     if model is None:
         model, optimizer = _launch.find_model(optimizer)
+    model = without_wrapper(model)
     check_module(model)
     device = device_of(model).type
     if options.pop("device", device) != device:
@@ -242,7 +243,7 @@ def load_weights(model: nn.Module, directory: str | Path) -> None:
 def summon(model: nn.Module) -> Iterator[nn.Module]:
     """Full weights for a moment, to be read: `with zeepo.summon(model): ...`. Every rank calls it."""
     attached = _attached("summon")
-    if model is not attached.model:
+    if without_wrapper(model) is not attached.model:
         raise Error("summon: this is not the module that zeepo.init() was given")
     with attached.summon():
         yield model

@@ -6,8 +6,10 @@ import contextlib
 import json
 import sys
 import types
+from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Iterator
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -26,6 +28,11 @@ from ._scaling import LossScaling, Unscaling
 from ._units import Place, Units, cut_into_units
 
 _READ_AT_ONCE = 1 << 22  # elements
+
+
+def without_wrapper(model: Any) -> Any:
+    """The module that torch.compile() was given, whose parameters have their own names; any other as it is."""
+    return model._orig_mod if type(model).__name__ == "OptimizedModule" else model
 
 
 def check_module(model: nn.Module) -> None:
@@ -215,10 +222,20 @@ class Attached:
                 "zeepo.load(directory) for a checkpoint"
             )
 
+        named = [parameter for _, parameter in self.model.named_parameters(remove_duplicate=False)]
+        tied = {parameter for parameter, times in Counter(named).items() if times > 1}
+        copies: WeakValueDictionary[nn.Parameter, torch.Tensor] = WeakValueDictionary()
+
         def whole(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
             for name, parameter in module._parameters.items():
-                if parameter in self.units.places and prefix + name in state:
-                    state[prefix + name] = self.weight(parameter)
+                if parameter not in self.units.places or prefix + name not in state:
+                    continue
+                copy = copies.get(parameter)
+                if copy is None or not any(value is copy for value in state.values()):
+                    copy = self.weight(parameter)
+                if parameter in tied:  # and stays so
+                    copies[parameter] = copy
+                state[prefix + name] = copy
 
         for module in self.model.modules():  # any of them may be asked
             if any(True for _ in module.parameters()):

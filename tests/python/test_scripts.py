@@ -151,6 +151,42 @@ def test_accelerates_loop(options):
     assert run(True) == pytest.approx(run(False), rel=1e-6)
 
 
+@PLACES
+def test_a_module_that_torch_compile_has_wrapped(options, tmp_path):
+    torch._dynamo.reset()
+    plain = make(Plain)
+    reference = adamw(plain)
+    model = make(Plain)
+    compiled = torch.compile(model, backend="aot_eager")
+    opt = adamw(compiled)
+    zeepo.init(compiled, opt, **options)
+    for number in range(4):
+        step(plain, reference, number)
+        loss = F.cross_entropy(compiled(batch(Plain, number)[0]), batch(Plain, number)[1])
+        loss.backward()
+        opt.step()
+        compiled.zero_grad()
+    with zeepo.summon(compiled):
+        assert torch.allclose(model.outward.bias, plain.outward.bias, rtol=1e-4, atol=1e-6)
+    assert compiled.state_dict().keys() == {f"_orig_mod.{name}" for name in plain.state_dict()}
+    zeepo.export(tmp_path)
+    zeepo.close()
+    read = make(Plain, seed=2)
+    zeepo.load_weights(read, tmp_path)
+    assert same_weights(read, model)
+
+
+def test_tied_weights_are_one_tensor_of_the_state_dict():
+    model = make(Tied)
+    zeepo.init(model, adamw(model), **STREAMED)
+    state = model.state_dict()
+    assert state["head.weight"] is state["embed.weight"]
+    again = model.state_dict()
+    assert again["head.weight"] is not state["head.weight"]
+    zeepo.close()
+    assert torch.equal(state["head.weight"], model.head.weight)
+
+
 def test_weights_are_not_read_into_an_attached_module(tmp_path):
     model = make(Plain)
     zeepo.init(model)
