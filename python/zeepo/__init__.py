@@ -29,11 +29,11 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
     raise ImportError(f"zeepo needs PyTorch 2.4 or newer, and this is {torch.__version__}: pip install -U torch")
 
 from . import _launch
-from ._attached import Attached, check_module, device_of
+from ._attached import Attached, check_module, device_of, without_wrapper
 from ._engine import Error, Job, finish_ranks
 from ._optimizers import kind_of
-from ._options import texts_of
-from ._weights import Init, load_weights
+from ._options import file_of, texts_of
+from ._weights import Init, read_weights
 
 __all__ = [
     "Error",
@@ -63,7 +63,7 @@ def init(
     model: nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     *,
-    config: str | Path | None = None,
+    config: str | Path | Mapping[str, Any] | None = None,
     stage: int | None = None,
     offload_optimizer: str | None = None,
     offload_param: str | None = None,
@@ -86,6 +86,7 @@ def init(
     stage: what is cut over the ranks: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
     offload_optimizer, offload_param: where they live between uses: "none", "host", "nvme", or shares: "host=0.5".
     offload_activations: where autograd's saved tensors are between the passes: "none", "host", "nvme".
+    config: DeepSpeed's JSON, as a file or as a dict; what is given beside it wins.
     memory: budgets of a rank, {"device": "12GiB", "host": "40GiB"}: of what zeepo holds; PyTorch's part is its own.
     placement: "auto" chooses what lives where within these budgets, the fastest tiers first.
     zero_offload: stage 2 with the optimizer in host memory.
@@ -107,6 +108,7 @@ def init(
     _launch.check_ranks(num_gpus)
     if model is None:
         model, optimizer = _launch.find_model(optimizer)
+    model = without_wrapper(model)
     check_module(model)
     device = device_of(model).type
     if options.pop("device", device) != device:
@@ -128,7 +130,8 @@ def init(
             **options,
         )
     )
-    job = Job(texts, str(config) if config is not None else "")
+    with file_of(config) as file:
+        job = Job(texts, file)
     if job.size > 1:
         _end_all_ranks_on_failure(job)
     try:
@@ -225,11 +228,22 @@ def export(directory: str | Path) -> Path:
     return _attached("export").export(directory)
 
 
+def load_weights(model: nn.Module, directory: str | Path) -> None:
+    """Reads the module's parameters and buffers from the safetensors files of a directory, tensor by tensor.
+
+    Those made under Init() become views of the files, where the dtype is the same: zeepo.init() reads them from there.
+    Before zeepo.init().
+    """
+    if _open is not None and _open.has_any_of(model):
+        raise Error("load_weights: the weights are zeepo's until zeepo.close(); read them before zeepo.init()")
+    read_weights(model, directory)
+
+
 @contextlib.contextmanager
 def summon(model: nn.Module) -> Iterator[nn.Module]:
     """Full weights for a moment, to be read: `with zeepo.summon(model): ...`. Every rank calls it."""
     attached = _attached("summon")
-    if model is not attached.model:
+    if without_wrapper(model) is not attached.model:
         raise Error("summon: this is not the module that zeepo.init() was given")
     with attached.summon():
         yield model

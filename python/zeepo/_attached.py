@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
-import types
+from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Iterator
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -22,10 +24,18 @@ from ._engine import Error, Job
 from ._fetching import Fetching
 from ._memory import floats_at, stream_of, tensor_at
 from ._optimizers import kind_of, momentum_of, rule_of
+from ._own_steps import OwnSteps
 from ._scaling import LossScaling, Unscaling
+from ._stand_ins import DroppedGradients, StandIns
 from ._units import Place, Units, cut_into_units
 
 _READ_AT_ONCE = 1 << 22  # elements
+_OWN_STEPS = "zeepo.own_steps"  # beside the buffers of a checkpoint
+
+
+def without_wrapper(model: Any) -> Any:
+    """The module that torch.compile() was given, whose parameters have their own names; any other as it is."""
+    return model._orig_mod if type(model).__name__ == "OptimizedModule" else model
 
 
 def check_module(model: nn.Module) -> None:
@@ -40,8 +50,10 @@ def check_module(model: nn.Module) -> None:
 
 def _dtype_of(model: nn.Module) -> torch.dtype:
     dtypes = {p.dtype for p in model.parameters()}
+    if not dtypes:
+        raise Error(f"init: {type(model).__name__} has no parameters; give the module that has them")
     if len(dtypes) != 1:
-        listed = ", ".join(sorted(str(dtype) for dtype in dtypes)) or "none"
+        listed = ", ".join(sorted(str(dtype) for dtype in dtypes))
         raise Error(f"init: parameters of one dtype are needed, and the module has {listed}; call model.to(dtype)")
     return dtypes.pop()
 
@@ -54,7 +66,10 @@ def device_of(model: nn.Module) -> torch.device:
             raise Error(f"init: {name} has no shape before the module was called: call it once, with a batch")
         device = parameter.device
         if device.type == "meta":
-            raise Error(f"init: {name} has no memory: give it values before, by zeepo.load_weights(model, directory)")
+            raise Error(
+                f"init: {name} has no memory: give it values before, by zeepo.load_weights(model, directory), or make the "
+                "module under zeepo.Init(directory), which keeps fresh ones in files"
+            )
         if device.type not in ("cpu", "cuda"):
             raise Error(f"init: {name} is on {device}: must be on the CPU or on a GPU of CUDA; call model.to()")
         if found is not None and device != found:
@@ -85,29 +100,49 @@ class Attached:
         self._stream = stream_of(self.device)
         self._groups = self._find_groups()
         self.units: Units = cut_into_units(model)
-        self._attach_engine(debug)
-        self._move_in()
-        self._fetching = Fetching(job, model, self.units, self.device, debug)
         self._trained = {parameter for parameter in self.units.places if self._is_trained(parameter)}
+        self._numbers = {parameter: number for number, parameter in enumerate(self.units.places)}
+        self._own_steps = OwnSteps(
+            job,
+            kind_of(optimizer) if optimizer is not None else "",
+            {p: self._groups[p] if p in self._trained else None for p in self.units.places},
+        )
         self._removable: list[Any] = []
+        self._addresses: dict[nn.Parameter, int] = {}
+        self._versions: dict[nn.Parameter, int] = {}
         self._scaling: LossScaling | None = None
         self._skipped_steps = 0
+        self._steps = False  # the optimizer, by zeepo
+        self._attach_engine(debug)
+        try:
+            self._move_in()
+            self._put_hooks(debug)
+        except BaseException:
+            if job.size == 1:  # several ranks end
+                self.detach()
+            raise
+
+    # Setting up.
+
+    def _put_hooks(self, debug: bool) -> None:
+        own = set(self.units.places)
+        self._fetching = Fetching(self.job, self.model, self.units, self.device, debug)
+        self._removable.append(self._fetching)
         self._removable.append(GuardedData(self.units.places, lambda parameter: self._place(parameter).name))
-        self._removable.append(RefusedCopies(model))
+        self._removable.append(RefusedCopies(self.model))
         self._take_gradients()
         self._check_loads()
         self._refuse_others()
-        if optimizer is not None:
-            self._replace_optimizer(optimizer)
-            self._watch_optimizer_state(optimizer)
-            own = set(self.units.places)
-            self._removable.append(Clipping(own, self._trained, self.clip_grad_norm))
-            self._removable.append(Unscaling(optimizer, self._unscale, self.device))
-            if self._dtype == torch.float16:
-                self._scaling = LossScaling(own, job.loss_scale)
-                self._removable.append(self._scaling)
-
-    # Setting up.
+        if self.optimizer is None:
+            return
+        self._removable.append(StandIns(self.optimizer, dict(step=self._make_step(), zero_grad=self._make_zero_grad())))
+        self._removable.append(DroppedGradients(own, self._trained, self._own_steps, self.drop_gradients))
+        self._watch_optimizer_state(self.optimizer)
+        self._removable.append(Clipping(own, self._trained, self.clip_grad_norm))
+        self._removable.append(Unscaling(self.optimizer, self._unscale, self.device))
+        if self._dtype == torch.float16:
+            self._scaling = LossScaling(own, self.job.loss_scale)
+            self._removable.append(self._scaling)
 
     def _find_groups(self) -> dict[nn.Parameter, int]:
         """Of each parameter that is stepped, the number of its group."""
@@ -140,8 +175,9 @@ class Attached:
         self.job.attach(given, str(self._dtype).removeprefix("torch."), optimizer, momentum, gpu, debug)
 
     def _described(self, parameter: nn.Parameter) -> tuple[str, list[int], bool, int]:
+        """To the engine each parameter is a group: which has a gradient is known at the step."""
         name = self._place(parameter).name
-        return name, list(parameter.shape), self._is_trained(parameter), self._groups.get(parameter, 0)
+        return name, list(parameter.shape), self._is_trained(parameter), self._numbers[parameter]
 
     def _place(self, parameter: nn.Parameter) -> Place:
         return self.units.places[parameter]
@@ -160,8 +196,6 @@ class Attached:
         self._begin()
         self.job.load(fill)
         flat.clear()
-        self._addresses: dict[nn.Parameter, int] = {}
-        self._versions: dict[nn.Parameter, int] = {}
         for parameter, place in self.units.places.items():
             address = self.job.address(place.unit, place.index)
             parameter.data = tensor_at(address, parameter.shape, self._dtype, self.device)
@@ -181,15 +215,16 @@ class Attached:
                 hook = self._gradient_hook(place)
                 self._removable.append(parameter.register_post_accumulate_grad_hook(hook))
 
-    def _gradient_hook(self, place: Place) -> Callable[[torch.Tensor], None]:
+    def _gradient_hook(self, place: Place) -> Callable[[Any], None]:
         job, dtype, stream = self.job, self._dtype, self._stream
         usual = torch.cuda.default_stream(self.device).cuda_stream if self.device.type == "cuda" else 0
 
-        def hook(parameter: torch.Tensor) -> None:
+        def hook(parameter: Any) -> None:
             gradient = parameter.grad
             parameter.grad = None
             if gradient is None:
                 return
+            self._own_steps.has(parameter)
             if self._scaling is not None:
                 self._scaling.check(place.name)
             if gradient.layout != torch.strided:
@@ -210,36 +245,58 @@ class Attached:
                 "zeepo.load(directory) for a checkpoint"
             )
 
+        named = [parameter for _, parameter in self.model.named_parameters(remove_duplicate=False)]
+        tied = {parameter for parameter, times in Counter(named).items() if times > 1}
+        copies: WeakValueDictionary[nn.Parameter, torch.Tensor] = WeakValueDictionary()
+
         def whole(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
             for name, parameter in module._parameters.items():
-                if parameter in self.units.places and prefix + name in state:
-                    state[prefix + name] = self.weight(parameter)
+                if parameter not in self.units.places or prefix + name not in state:
+                    continue
+                copy = copies.get(parameter)
+                if copy is None or not any(value is copy for value in state.values()):
+                    copy = self.weight(parameter)
+                if parameter in tied:  # and stays so
+                    copies[parameter] = copy
+                state[prefix + name] = copy
 
         for module in self.model.modules():  # any of them may be asked
             if any(True for _ in module.parameters()):
                 self._removable.append(module._register_load_state_dict_pre_hook(refuse))
                 self._removable.append(module._register_state_dict_hook(whole))
 
-    def _replace_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+    def _make_step(self) -> Callable[..., Any]:
         attached = self
 
-        def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        @torch.optim.Optimizer.profile_hook_step  # the hooks of the user's on the step
+        def step_with_hooks(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
             """Steps by zeepo's engine."""
             loss = None
             if closure is not None:
                 with torch.enable_grad():
                     loss = closure()
             attached.step()
+            return loss
+
+        @functools.wraps(step_with_hooks)
+        def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+            attached._steps = True
+            try:
+                loss = step_with_hooks(self, closure)
+            finally:
+                attached._steps = False
             self._opt_called = True  # type: ignore[attr-defined]  # what schedulers look at
             return loss
 
-        def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
-            """Drops gradients that no step has taken."""
-            attached.drop_gradients()
-
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # schedulers find their count kept
-        optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
-        optimizer.zero_grad = types.MethodType(zero_grad, optimizer)  # type: ignore[method-assign]
+        return step
+
+    def _make_zero_grad(self) -> Callable[..., None]:
+        def zero_grad(_: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+            """Drops gradients that no step has taken."""
+            self.drop_gradients(set_to_none)
+
+        return zero_grad
 
     def _watch_optimizer_state(self, optimizer: torch.optim.Optimizer) -> None:
         """The moments are the engine's: whoever means to keep or set those of PyTorch is told."""
@@ -271,6 +328,8 @@ class Attached:
         """Gradients are zeepo's: a step that is not finds none, and changes what zeepo does not see."""
 
         def refuse(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            if optimizer is self.optimizer and self._steps:
+                return
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     if parameter in self.units.places:
@@ -289,18 +348,22 @@ class Attached:
         self._check_parameters()
         self._check_groups()
         self._fetching.forget()
-        rules = [rule_of(group, self._keeps_momentum) for group in self.optimizer.param_groups]
+        of_group = [rule_of(group, self._keeps_momentum) for group in self.optimizer.param_groups]
+        before = self.job.steps_taken()
         self._begin()
+        rules = self._own_steps.rules(of_group, before + 1)
         skipped, scale = self.job.step(rules)
+        self._own_steps.end(taken=self.job.steps_taken() > before)
         if not skipped:
             return
         self._skipped_steps += 1
         why = f"overflow at loss scale {scale:g}" if self._scaling is not None else "a gradient that is not finite"
         self._say(f"step {self.job.steps_taken() + 1} skipped: {why}")
 
-    def drop_gradients(self) -> None:
+    def drop_gradients(self, set_to_none: bool = True) -> None:
         self._begin()
         self.job.drop_gradients()
+        self._own_steps.drop(set_to_none)
         self._fetching.forget()
         for parameter in self.model.parameters():
             parameter.grad = None
@@ -340,14 +403,15 @@ class Attached:
         for parameter in stepped:
             if parameter not in self.units.places:  # it has no elements
                 continue
-            name = self._place(parameter).name
-            if not parameter.requires_grad and parameter in self._trained:
-                raise Error(f"optimizer.step(): {name} was trained at zeepo.init() and is frozen now; freeze it before")
             if parameter.grad is None:
                 continue
+            name = self._place(parameter).name
             if parameter in self._trained:
                 raise Error(f"optimizer.step(): the .grad of {name} was set; zeepo takes gradients as autograd makes them")
             raise Error(f"optimizer.step(): {name} was frozen at zeepo.init() and has a gradient; unfreeze it before")
+
+    def has_any_of(self, model: nn.Module) -> bool:
+        return any(parameter in self.units.places for parameter in model.parameters())
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -372,6 +436,8 @@ class Attached:
     @contextlib.contextmanager
     def summon(self) -> Iterator[None]:
         self._check_parameters()
+        if not self._weights_fit():
+            raise Error("summon: the full weights do not fit in memory; zeepo.export(directory) writes them to a file")
         full = {parameter: self.weight(parameter) for parameter in self.units.places}
         fixed = {parameter: memory_of(parameter) for parameter in full}
         for parameter, weight in full.items():
@@ -397,16 +463,22 @@ class Attached:
         return report
 
     def save(self, directory: str | Path) -> Path:
-        buffers = persistent_buffers(self.model)
+        kept = persistent_buffers(self.model)
         self._begin()
-        return Path(self.job.save(str(directory), _safetensors.to_bytes(buffers) if buffers else b""))
+        own_steps = self._own_steps.saved(self.job.steps_taken())
+        if own_steps is not None:
+            kept[_OWN_STEPS] = own_steps
+        return Path(self.job.save(str(directory), _safetensors.to_bytes(kept) if kept else b""))
 
     def load(self, directory: str | Path) -> Path:
         self._fetching.forget()
         self._begin()
         path, saved = self.job.find_saved(str(directory))
-        buffers = self._find_buffers(path, dict(_safetensors.tensors_of(bytearray(saved), path)) if saved else {})
+        kept = dict(_safetensors.tensors_of(bytearray(saved), path)) if saved else {}
+        own_steps = kept.pop(_OWN_STEPS, None)
+        buffers = self._find_buffers(path, kept)
         self.job.load_saved(path)
+        self._own_steps.load(own_steps, self.job.steps_taken())
         with torch.no_grad():
             for own, value in buffers:
                 own.copy_(value)
@@ -441,13 +513,31 @@ class Attached:
 
     def detach(self) -> None:
         """The module and the optimizer as they were, with the weights as they are."""
-        self._fetching.remove()
         for hook in self._removable:
             hook.remove()
         self._removable.clear()
-        for parameter in self.units.places:
-            parameter.data = self.weight(parameter)
-            parameter.grad = None
-        if self.optimizer is not None:
-            for name in ("step", "zero_grad"):
-                self.optimizer.__dict__.pop(name, None)
+        left = dict.fromkeys(self._addresses)
+        try:
+            if self._weights_fit():
+                for parameter in self._addresses:
+                    parameter.data = self.weight(parameter)
+                    parameter.grad = None
+                    del left[parameter]
+            else:
+                self._say("close: the full weights do not fit in memory: the module is left without them")
+        finally:
+            for parameter in left:  # zeepo's memory goes
+                parameter.data = torch.empty(0, dtype=self._dtype, device=self.device)
+                parameter.grad = None
+
+    def _weights_fit(self) -> bool:
+        """Whether every rank has room for all of them, beside what zeepo holds."""
+        needed = sum(parameter.numel() * parameter.element_size() for parameter in self._addresses)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+            fit = torch.cuda.mem_get_info(self.device)[0] >= needed
+        else:
+            fit = self.job.has_host_room(needed)
+        self._begin()
+        self.job.settle()
+        return self.job.any_of("01"[not fit]) == "0"

@@ -8,9 +8,10 @@ others: the first calls of the model are watched, and what they read besides is 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Callable
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
@@ -45,6 +46,39 @@ class _Saved:
                 f"expected version {self.version} instead"
             )
         return self.tensor
+
+
+class _Saving:
+    """Autograd's hooks for what it saves; also where others have hooks of theirs in force, save_on_cpu among them.
+
+    Those would keep a view of a parameter, and nobody would fetch what it shows: parameters are zeepo's in any case. In
+    torch's checkpointing its own hooks are alone, and the recomputation fetches.
+    """
+
+    def __init__(self, pack: Any, unpack: Any, is_fetched: Callable[[torch.Tensor], bool]) -> None:
+        kind = torch.autograd.graph.saved_tensors_hooks
+        self._hooks = kind(pack, unpack)
+        self._hooks.__enter__()
+        self._before: Any = kind.__enter__
+
+        def enter(hooks: Any) -> None:
+            if type(hooks).__module__ == torch.utils.checkpoint.__name__:
+                return self._before(hooks)
+            theirs_pack, theirs_unpack = hooks.pack_hook, hooks.unpack_hook
+
+            def pack_either(tensor: torch.Tensor) -> Any:
+                return pack(tensor) if is_fetched(tensor) else theirs_pack(tensor)
+
+            def unpack_either(saved: Any) -> torch.Tensor:
+                return unpack(saved) if isinstance(saved, _Saved) else theirs_unpack(saved)
+
+            torch._C._autograd._push_saved_tensors_default_hooks(pack_either, unpack_either)
+
+        kind.__enter__ = enter  # type: ignore[method-assign]
+
+    def remove(self) -> None:
+        torch.autograd.graph.saved_tensors_hooks.__enter__ = self._before  # type: ignore[method-assign]
+        self._hooks.__exit__(None, None, None)
 
 
 class _Needs:
@@ -118,16 +152,16 @@ class Fetching:
         self._removable.append(model.register_forward_hook(torch.compiler.disable(self._root_ends), always_call=True))
         if not any(self._comes) and self._activations is None:
             return
-        self._saving = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-        self._saving.__enter__()
+        self._saving = _Saving(self._pack, self._unpack, self._is_fetched)
         self._thread = threading.get_ident()  # whose saved tensors are seen
 
     def remove(self) -> None:
         for hook in self._removable:
             hook.remove()
         self._removable.clear()
+        self._stop_watching()
         if self._saving is not None:
-            self._saving.__exit__(None, None, None)
+            self._saving.remove()
             self._saving = None
         self.forget()
 
@@ -161,13 +195,16 @@ class Fetching:
         if in_backward():
             return
         self._running = False
-        if self._watching is not None:
-            self._watching.__exit__(None, None, None)
-            self._watching = None
+        self._stop_watching()
         if not torch.is_grad_enabled():
             self._job.follow(self._stream())
             self._job.end_call()
             self.forget()
+
+    def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.__exit__(None, None, None)
+            self._watching = None
 
     def see(self, tensor: torch.Tensor) -> None:
         """The tensor is read next."""
@@ -188,6 +225,10 @@ class Fetching:
         if tensor.layout != torch.strided or tensor.device.type != self._device.type:
             return None
         return self._unit_at.get(tensor.untyped_storage().data_ptr())
+
+    def _is_fetched(self, tensor: torch.Tensor) -> bool:
+        """Whether it is of a parameter that comes and goes."""
+        return not _is_traced(tensor) and self._unit_of(tensor) is not None
 
     def _hook_for(self, needs: _Needs) -> Any:
         def hook(module: nn.Module, inputs: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import itertools
 import os
 import shutil
 import sys
@@ -58,9 +60,10 @@ def _start_again(ranks: int, why: str) -> None:
     mpirun = shutil.which("mpirun")
     if mpirun is None:
         raise Error(f"init: {why}: mpirun, which starts the ranks, is not there; install OpenMPI")
-    if not sys.argv or not os.path.isfile(sys.argv[0]):
+    script = getattr(sys.modules["__main__"], "__file__", None)  # a notebook has none
+    if script is None or not sys.argv or not os.path.isfile(sys.argv[0]):
         raise Error(
-            f"init: {why}: only a script can be started again; start this program with mpirun -n {ranks}"
+            f"init: {why}: only a script can be started again; make this program one, or start it with mpirun -n {ranks}"
         )
     environment = _torchrun.without_variables(dict(os.environ, **{_STARTED: str(ranks)}))
     if os.geteuid() == 0:
@@ -124,26 +127,62 @@ def _part_of(batches: Iterable[Any], rank: int, ranks: int) -> Iterator[Any]:
             yield own
 
 
+class _Draws:
+    """PyTorch's random numbers for the order of batches: alike on all ranks, whatever else each of them draws.
+
+    A rank draws more than another one where its images are cut at random, or its texts are longer. These go on from
+    what all ranks start from: a loop that draws nothing else sees the order of one rank.
+    """
+
+    def __init__(self) -> None:
+        self._state = torch.get_rng_state()
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        own = torch.get_rng_state()
+        torch.set_rng_state(self._state)
+        try:
+            yield
+        finally:
+            self._state = torch.get_rng_state()
+            torch.set_rng_state(own)
+
+
 class _Part:
     """A sampler of batches that has this rank's: the others' are not even read."""
 
-    def __init__(self, batches: Any, rank: int, ranks: int) -> None:
-        self._batches, self._rank, self._ranks = batches, rank, ranks
+    def __init__(self, loader: torch.utils.data.DataLoader, rank: int, ranks: int, draws: _Draws) -> None:
+        self._batches: Any = loader.batch_sampler
+        self._seeded = loader.generator is not None
+        self._rank, self._ranks, self._draws = rank, ranks, draws
+
+    def __getattr__(self, name: str) -> Any:  # batch_size, sampler, drop_last
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._batches, name)
 
     def __len__(self) -> int:
         return len(self._batches) // self._ranks
 
     def __iter__(self) -> Iterator[Any]:
-        return _part_of(self._batches, self._rank, self._ranks)
+        with self._draws.in_force():  # samplers draw when they are asked for the first batch
+            if not self._seeded:
+                torch.empty((), dtype=torch.int64).random_()  # as the loader has done before, from this rank's own
+            batches = iter(self._batches)
+            first = list(itertools.islice(batches, 1))
+        yield from _part_of(itertools.chain(first, batches), self._rank, self._ranks)
 
 
 class _PartLoader(torch.utils.data.DataLoader):
     """A loader whose batches come from an iterator, and can only be passed over."""
 
     _zeepo_part: tuple[int, int]
+    _zeepo_draws: _Draws
 
     def __iter__(self) -> Any:
-        return _part_of(super().__iter__(), *self._zeepo_part)
+        with self._zeepo_draws.in_force():
+            batches = super().__iter__()
+        return _part_of(batches, *self._zeepo_part)
 
     def __len__(self) -> int:
         return super().__len__() // self._zeepo_part[1]
@@ -151,12 +190,14 @@ class _PartLoader(torch.utils.data.DataLoader):
 
 def shard_loaders(rank: int, ranks: int) -> None:
     """Every DataLoader yields this rank's batches from now on."""
+    draws = _Draws()
     for loader in _living(torch.utils.data.DataLoader):
         if isinstance(loader.batch_sampler, _Part) or isinstance(loader, _PartLoader):
             continue
         iterated = isinstance(loader.dataset, torch.utils.data.IterableDataset)
         if loader.batch_sampler is not None and not iterated:
-            object.__setattr__(loader, "batch_sampler", _Part(loader.batch_sampler, rank, ranks))
+            object.__setattr__(loader, "batch_sampler", _Part(loader, rank, ranks, draws))
         else:
             object.__setattr__(loader, "_zeepo_part", (rank, ranks))
+            object.__setattr__(loader, "_zeepo_draws", draws)
             loader.__class__ = type("PartLoader", (_PartLoader, type(loader)), {})

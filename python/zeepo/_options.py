@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, Iterator, Mapping
 
 _OF_LOSS_SCALE = ("loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "min_loss_scale")
 
@@ -29,3 +33,15 @@ def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
         for name, value in options.items()
         if value is not None and value is not False
     }
+
+
+@contextlib.contextmanager
+def file_of(config: str | Path | Mapping[str, Any] | None) -> Iterator[str]:
+    """DeepSpeed's file; of a dict one that is there for as long."""
+    if not isinstance(config, Mapping):
+        yield str(config) if config is not None else ""
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "config"
+        file.write_text(json.dumps(config))
+        yield str(file)

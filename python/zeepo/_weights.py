@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import mmap
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +23,27 @@ class Init:
 
     A parameter gives its memory back when it becomes a module's. Buffers have values as always: those that a module
     computes for itself are in no file.
+
+    `with zeepo.Init(directory):` keeps fresh values: each parameter's memory is a file without a name in the directory,
+    until zeepo.init() has taken the values over. No more than one parameter at a time is in memory for good.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str | Path | None = None) -> None:
+        self._directory = directory
         self._before: list[Any] = []
 
     def __enter__(self) -> "Init":
         original = nn.Module.register_parameter
-        empty = WeakIdKeyDictionary()  # of parameters that have become a module's, and may become another's too
+        placed = WeakIdKeyDictionary()  # of parameters that have become a module's, and may become another's too
+        made = WeakIdKeyDictionary()  # those in their places
 
         @functools.wraps(original)
         def register_parameter(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
-            if param is not None and not is_lazy(param) and param.device.type != "meta":
-                if param not in empty:
-                    empty[param] = _without_memory(param)
-                param = empty[param]
+            if param is not None and not is_lazy(param) and param.device.type != "meta" and param not in made:
+                if param not in placed:
+                    placed[param] = _like(param, self._memory_for(param.detach()))
+                    made[placed[param]] = True
+                param = placed[param]
             original(module, name, param)
 
         self._before.append(original)
@@ -44,20 +53,34 @@ class Init:
     def __exit__(self, *error: Any) -> None:
         nn.Module.register_parameter = self._before.pop()  # type: ignore[method-assign]
 
+    def _memory_for(self, values: torch.Tensor) -> torch.Tensor:
+        if self._directory is None:
+            return values.to("meta")
+        in_memory = values.device.type == "cpu" and values.numel() > 0
+        return _in_file(values, Path(self._directory)) if in_memory else values
 
-def _without_memory(parameter: nn.Parameter) -> nn.Parameter:
-    empty = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
-    empty.__class__ = parameter.__class__
-    empty.__dict__.update(parameter.__dict__)
-    return empty
+
+def _like(parameter: nn.Parameter, memory: torch.Tensor) -> nn.Parameter:
+    other = nn.Parameter(memory, requires_grad=parameter.requires_grad)
+    other.__class__ = parameter.__class__
+    other.__dict__.update(parameter.__dict__)
+    return other
 
 
-def load_weights(model: nn.Module, directory: str | Path) -> None:
-    """Reads the module's parameters and buffers from the safetensors files of a directory, tensor by tensor.
+def _in_file(values: torch.Tensor, directory: Path) -> torch.Tensor:
+    """The values in a file without a name, which goes with the tensor."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, values.nbytes)
+        except OSError as error:
+            raise Error(f"Init: {directory}: no room for {values.nbytes} bytes of a parameter: {error.strerror}") from None
+        memory = mmap.mmap(file.fileno(), values.nbytes)
+    tensor = torch.frombuffer(memory, dtype=values.dtype).view(values.shape)
+    return tensor.copy_(values)
 
-    Those made under Init() become views of the files, where the dtype is the same: zeepo.init() reads them from there.
-    Before zeepo.init().
-    """
+
+def read_weights(model: nn.Module, directory: str | Path) -> None:
     folder = Path(directory)
     files = [folder] if folder.is_file() else sorted(folder.glob("*.safetensors"))
     if not files:

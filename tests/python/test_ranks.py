@@ -97,6 +97,35 @@ def test_loaders_are_shared_out_and_the_script_starts_itself(tmp_path):
     assert first[4][0] != first[4][1] and first[4][0] != sorted(first[4][0])
 
 
+def test_the_order_of_batches_does_not_depend_on_what_a_rank_draws(tmp_path):
+    program = tmp_path / "draws.py"
+    program.write_text(
+        "import json, sys, torch, zeepo\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "torch.manual_seed(7)\n"
+        "model = torch.nn.Linear(1, 1)\n"
+        "own = torch.Generator().manual_seed(3)\n"
+        "data = TensorDataset(torch.arange(24))\n"
+        "loaders = [DataLoader(data, 2, shuffle=True), DataLoader(data, 2)]\n"
+        "loaders.append(DataLoader(data, 2, shuffle=True, generator=own))\n"
+        "zeepo.init(model, torch.optim.SGD(model.parameters(), lr=0.1))\n"
+        "seen = []\n"
+        "for epoch in range(3):\n"
+        "    for loader in loaders:\n"
+        "        seen.append([])\n"
+        "        for x, in loader:\n"
+        "            seen[-1].append(x.tolist())\n"
+        "            if sys.argv[1:] and zeepo.rank(): torch.rand(5)\n"
+        "print(json.dumps([zeepo.rank(), seen]), flush=True)\n"
+        "zeepo.close()\n"
+    )
+    whole = json.loads(under_mpirun(1, program).stdout)[1]
+    for arguments in ([], ["draws"]):
+        of_ranks = sorted(json.loads(line) for line in under_mpirun(2, program, *arguments).stdout.splitlines())
+        together = [[*zip(*parts, strict=True)] for parts in zip(of_ranks[0][1], of_ranks[1][1], strict=True)]
+        assert [[batch for pair in pairs for batch in pair] for pairs in together] == whole
+
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 

@@ -70,7 +70,7 @@ def test_modules_made_without_memory_read_their_weights(tmp_path):
     with zeepo.Init():
         empty = Tied()
     assert empty.embed.weight.device.type == "meta"
-    with pytest.raises(zeepo.Error, match="has no memory"):
+    with pytest.raises(zeepo.Error, match=r"has no memory: .*zeepo.load_weights.*zeepo.Init\(directory\)"):
         zeepo.init(empty)
     zeepo.load_weights(empty, tmp_path)
     assert empty.head.weight is empty.embed.weight
@@ -205,3 +205,28 @@ def test_parameters_made_without_memory_stay_tied():
     assert model.first.weight is model.second.weight and model.first.weight.is_meta
     assert not model.second.bias.requires_grad
     assert Shared().first.weight.device.type == "cpu"
+
+
+def test_fresh_values_are_kept_in_files_until_the_module_is_attached(tmp_path):
+    class WithOwn(Tied):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.full((3,), 2.0))
+            self.none = nn.Parameter(torch.empty(0))
+            nn.init.orthogonal_(self.blocks[0].up.weight)
+
+    plain = make(WithOwn)
+    with zeepo.Init(tmp_path / "new"):
+        model = make(WithOwn)
+    assert same_weights(model, plain) and model.head.weight is model.embed.weight
+    addresses = [line.split()[0].split("-") for line in open("/proc/self/maps") if str(tmp_path / "new") in line]
+    ranges = [(int(begin, 16), int(end, 16)) for begin, end in addresses]
+    for parameter in model.parameters():
+        assert parameter.numel() == 0 or any(begin <= parameter.data_ptr() < end for begin, end in ranges)
+    opt = adamw(model)
+    zeepo.init(model, opt, **STREAMED)
+    assert not [line for line in open("/proc/self/maps") if str(tmp_path / "new") in line]
+    assert not list((tmp_path / "new").iterdir())
+    loss_of(model, *batch(Tied, 0)).backward()
+    opt.step()
+    zeepo.close()

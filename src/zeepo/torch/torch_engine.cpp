@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/device/copy.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/torch/torch_plan.h"
@@ -175,6 +176,20 @@ bool TorchEngine::finish_passes() {
     pass_ = Pass::none;
   }
   return micro_steps_ > 0;
+}
+
+bool TorchEngine::is_on_any_rank(bool here_too) {
+  finish_passes();
+  const DeviceScope scope = here();
+  float ranks = here_too ? 1 : 0;
+  launch([&](auto& s) { fill(s, no_loss_.view(), ranks); });
+  get().collectives().all_reduce(no_loss_.view(), {"parameters without gradients", 0});
+  launch([&](auto& s) {
+    copy_to_host(s, no_loss_.view().data, &ranks, sizeof ranks);
+    wait_for(s, point_of(s));
+    fill(s, no_loss_.view(), 0);
+  });
+  return ranks > 0;
 }
 
 void TorchEngine::check_micro_steps(const char* call) {
