@@ -85,7 +85,7 @@ class WeightStream {
     Completion arriving;          // of this rank's shard of either, where offloaded
     PendingCollective gathering;  // of either
     bool here = false;
-    Tensor node_copy;                                        // this rank's part of its node's copy, as messages
+    HostRoom node_copy;                                      // this rank's part of its node's copy, as messages
     bool copy_fresh = false;                                 // of the weights as they are
     std::int64_t fetched_as = 0;                             // its key in fetched_
     std::optional<std::list<std::size_t>::iterator> cached;  // its place in cached_
