@@ -110,6 +110,7 @@ void Engine::load(const WeightSource& source, const SavedState* saved, const Cod
   settled_ = false;
   weights_.release_all();  // what was gathered ahead of the next pass would be of the old weights
   weights_.drop_cache();
+  weights_.forget_copies();
   reducer_.forget_lost();
   buffers_.forget_read_ahead();
   steps_taken_ = saved ? saved->progress.steps_taken : 0;

@@ -244,8 +244,13 @@ void WeightStream::uncache(std::size_t u) {
   cached_bytes_ -= plan_.fetched_bytes(u);
 }
 
-void WeightStream::drop_cache() {
+void WeightStream::forget_copies() {
   for (Gathered& unit : units_) unit.copy_fresh = false;
+}
+
+void WeightStream::drop_cache() {
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    if (plan_.units[u].trained) units_[u].copy_fresh = false;
   while (!cached_.empty()) {
     const std::size_t oldest = cached_.front();
     uncache(oldest);
