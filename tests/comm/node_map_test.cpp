@@ -31,6 +31,8 @@ TEST(NodeMap, ASizeOfNodesOverridesWhereTheRanksAre) {
   EXPECT_EQ(NodeMap::of(world.communicator(0), 2).nodes(), 3);
   EXPECT_EQ(NodeMap::of(world.communicator(0), 2).ranks_of(1), (std::vector{2, 3}));
   EXPECT_TRUE(names(error_text([&] { NodeMap::of(world.communicator(0), 4); }), "4", "6", "--node-size"));
+  ThreadsWorld alone(1);
+  EXPECT_EQ(NodeMap::of(alone.communicator(0), 8).nodes(), 1);
 }
 
 // Both sides of every hop name the same parts, and each part comes to each rank once.

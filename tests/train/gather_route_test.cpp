@@ -13,6 +13,7 @@
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/train/trainer.h"
+#include "zeepo/train/wire_report.h"
 
 namespace zeepo {
 namespace {
@@ -108,6 +109,50 @@ TEST(GatherRoute, ARingIsForRanksOnCpus) {
   TrainOptions options = tiny("ring", 0);
   options.backend = Backend::cuda;
   EXPECT_TRUE(names(error_text([&] { check(options); }), "--gather-route ring", "--device cpu"));
+}
+
+// What carries weights and gradients of a run on GPUs; planned without any.
+TEST(WireReport, OnGpusThePlanTellsWhatPassesThroughHostMemory) {
+  const auto planned = [](const WireOptions& wire) {
+    RunSetup setup;
+    setup.options = tiny("auto", 2);
+    setup.options.wire = wire;
+    setup.options.wire.node_size = 2;
+    setup.options.backend = Backend::cuda;
+    check(setup.options);
+    ThreadsWorld world(4);
+    return Json(wire_json(setup, world.communicator(0)));
+  };
+  const Json exact = planned({});
+  EXPECT_EQ(exact.at("all_gather").at("route"), "direct");
+  EXPECT_TRUE(names(exact.at("all_gather").at("why"), "a part at a time", "host memory"));
+  const Json coded = planned({.gather = WireType::int8, .reduce = WireType::int4, .node_copy = true});
+  for (const char* kind : {"all_gather", "reduce_scatter"}) {
+    EXPECT_EQ(coded.at(kind).at("route"), "by nodes");
+    EXPECT_TRUE(names(coded.at(kind).at("why"), "once", "through host memory"));
+  }
+  EXPECT_EQ(coded.at("node_copy"), true);
+}
+
+// Each rank ends before anything is sent.
+TEST(WireReport, RanksThatDisagreeOnWhatTheySendAreTold) {
+  for (const auto& [option, value] :
+       {std::pair{"--gather-dtype", "int8"}, std::pair{"--reduce-dtype", "int4"}, std::pair{"--node-copy", "true"},
+        std::pair{"--node-size", "3"}, std::pair{"--gather-route", "ring"}, std::pair{"--balance", "1,1,0.5"}}) {
+    std::vector<std::string> texts(3);
+    ThreadsWorld world(3);
+    EXPECT_THROW(run(world,
+                     [&](Communicator& communicator) {
+                       TrainOptions options = tiny("auto", 1);
+                       if (communicator.rank() == 2) assign(options, option, value);
+                       std::string& text = texts[static_cast<std::size_t>(communicator.rank())];
+                       text = error_text([&] { Trainer(options, communicator).run(); });
+                       throw Error("{}", text);
+                     }),
+                 Error);
+    for (const std::string& text : texts)
+      EXPECT_TRUE(names(text, "the ranks differ in", option, "rank 0 has", "rank 2 has")) << text;
+  }
 }
 
 std::int64_t chosen_blocks(std::int64_t layers, std::int64_t hidden) {

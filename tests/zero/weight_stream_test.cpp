@@ -95,5 +95,38 @@ TEST(WeightStream, PublishedUnitsAreNotHereUntilTheOtherRanksPartsHaveCome) {
   });
 }
 
+// Nodes of two ranks: what crosses between them for each of two units, the second not trained.
+TEST(WeightStream, ANodesCopyOfWeightsThatAreNotTrainedStays) {
+  UnitPlan units = plain_units({40, 50});
+  for (UnitParameter& parameter : units.units[1].parameters) parameter.trainable = false;
+  ThreadsWorld world(4);
+  run(world, [&](Communicator& communicator) {
+    Session session(small_session(), communicator);
+    const WireOptions wire{.node_copy = true, .node_size = 2};
+    const StatePlan plan = plan_states(units, {.stage = 3, .wire = wire}, place_of(communicator));
+    StateStore store(units, plan);
+    Collectives collectives(communicator, Collectives::Overlap::yes, wire);
+    WeightStream weights(units, plan, store, collectives);
+    fill_shards(store, plan);
+    const auto crosses = [&](std::size_t unit) {
+      const std::int64_t before = collectives.sent().between_nodes;
+      weights.fetch(unit);
+      weights.await(unit);
+      expect_weights(weights.parameter({unit, 0}), unit);
+      weights.release_all();
+      return collectives.sent().between_nodes > before;
+    };
+    for (const std::size_t unit : {0u, 1u}) {
+      EXPECT_TRUE(crosses(unit));
+      EXPECT_FALSE(crosses(unit));
+    }
+    weights.drop_cache();
+    EXPECT_TRUE(crosses(0));
+    EXPECT_FALSE(crosses(1));
+    weights.forget_copies();
+    EXPECT_TRUE(crosses(1));
+  });
+}
+
 }  // namespace
 }  // namespace zeepo

@@ -8,6 +8,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/test_directory.h"
 #include "tests/zero/sharded_models.h"
+#include "zeepo/comm/device_communicator.h"
 #include "zeepo/comm/wire_codec.h"
 
 namespace zeepo {
@@ -179,6 +180,21 @@ TEST(WirePlaces, StepsInTheBackwardPassGiveTheSameBits) {
   expect_same_bits(train_ranks<Deep>(run), reference, text_of(run));
 }
 
+// With Reduce::last a rank's own sum is coded, once a step.
+TEST(WirePlaces, SumsOfMicroStepsAreCodedOnce) {
+  ShardedRun run = coded_run(4, {}, DType::f32, 2);
+  run.options.stage = 1;
+  run.options.optimizer = kPlainSgd;
+  const auto exact = train_ranks<Deep>(run);
+  run.options.wire = {.reduce = WireType::int8, .node_size = 2};
+  const auto each = train_ranks<Deep>(run);
+  run.options.reduce = Reduce::last;
+  const auto last = train_ranks<Deep>(run);
+  expect_near(last[0], exact[0], 0.02, text_of(run));
+  EXPECT_EQ(2 * last[0].sent.reduce_scatter, each[0].sent.reduce_scatter);
+  expect_same_bits(train_ranks<Deep>(run), last, text_of(run));
+}
+
 // Blocks of codes do not depend on where the shards are cut.
 TEST(WirePlaces, WeightsInCodesAreTheSameOnAnyNumberOfRanksFromTwo) {
   ShardedRun run = coded_run(2, kWeights, DType::f32, 2);
@@ -190,6 +206,127 @@ TEST(WirePlaces, WeightsInCodesAreTheSameOnAnyNumberOfRanksFromTwo) {
   const auto other = train_ranks<Deep>(run);
   EXPECT_EQ(other[0].hashes, reference[0].hashes);
   EXPECT_EQ(bits(other[0].norms), bits(reference[0].norms));
+}
+
+// Ranks that stand on other nodes than those of another communicator, which is borrowed; and, for a CPU in a GPU's
+// place, with collectives of their own on the memory of the device.
+class PlacedRanks final : public Communicator {
+ public:
+  enum class Memory { host, device };
+
+  PlacedRanks(Communicator& inner, std::vector<int> nodes, Memory memory = Memory::host)
+      : inner_(inner), nodes_(std::move(nodes)) {
+    if (memory == Memory::device) device_ = through_host(stream_, inner_, {});
+  }
+  std::string_view name() const override { return "placed"; }
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::vector<int> nodes() const override { return nodes_; }
+  DeviceCommunicator* on_device() override { return device_.get(); }
+  void all_gather(CpuStream& s, ConstView shard, View full, const Label& l) override {
+    inner_.all_gather(s, shard, full, l);
+  }
+  void reduce_scatter(CpuStream& s, ConstView full, View scratch, View shard, const Label& l,
+                      const SumInto& how) override {
+    inner_.reduce_scatter(s, full, scratch, shard, l, how);
+  }
+  void all_reduce(CpuStream& s, View x, const Label& l) override { inner_.all_reduce(s, x, l); }
+  void broadcast(CpuStream& s, View x, int root, const Label& l) override { inner_.broadcast(s, x, root, l); }
+  void exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    inner_.exchange(call, out, in);
+  }
+
+ private:
+  Communicator& inner_;
+  std::vector<int> nodes_;
+  ThreadPool pool_{1};
+  CpuStream stream_{pool_};
+  std::unique_ptr<DeviceCommunicator> device_;
+};
+
+template <class Model>
+std::vector<ShardedResult> train_placed(const ShardedRun& run, const std::vector<int>& nodes,
+                                        PlacedRanks::Memory memory = PlacedRanks::Memory::host) {
+  std::vector<ShardedResult> results(static_cast<std::size_t>(run.ranks));
+  ThreadsWorld world(run.ranks);
+  zeepo::run(world, [&](Communicator& inner) {
+    PlacedRanks communicator(inner, nodes, memory);
+    results[static_cast<std::size_t>(inner.rank())] = train_rank<Model>(run, communicator);
+  });
+  for (const ShardedResult& result : results) EXPECT_EQ(result.hashes, results[0].hashes) << text_of(run);
+  return results;
+}
+
+constexpr auto kAsOnAGpu = PlacedRanks::Memory::device;
+
+std::int64_t sent_between_nodes(const std::vector<ShardedResult>& results) {
+  std::int64_t bytes = 0;
+  for (const ShardedResult& result : results) bytes += result.sent.between_nodes;
+  return bytes;
+}
+
+// A GPU's memory goes through the host's; here a CPU stands in its place.
+TYPED_TEST(Wire, ThroughHostMemoryHasTheBitsOfMessagesMadeInPlace) {
+  const std::vector<int> nodes{0, 0, 1, 1};
+  WireOptions feedback = kAll, copied{.node_copy = true};
+  feedback.feedback = feedback.node_copy = true;
+  for (const WireOptions& wire : {kWeights, kGradients, feedback, copied})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const int stage : {1, 2, 3}) {
+        ShardedRun run = coded_run(4, wire, dtype, dtype == DType::bf16 ? 2 : 1);
+        run.options.stage = stage;
+        if (stage < 3) run.options.wire.node_copy = false;
+        expect_same_bits(train_placed<TypeParam>(run, nodes, kAsOnAGpu), train_placed<TypeParam>(run, nodes),
+                         text_of(run));
+      }
+}
+
+TEST(WireNodes, UnlikeNumbersOfRanksGiveTheBitsOfEveryStage) {
+  for (const std::vector<int>& nodes : {std::vector{0, 0, 1}, std::vector{0, 1, 1, 1}, std::vector{0, 1, 0, 2, 0}}) {
+    const auto ranks = static_cast<int>(nodes.size());
+    ShardedRun run = coded_run(ranks, {}, DType::bf16, 2);
+    const auto exact = train_placed<Deep>(run, nodes);
+    expect_same_bits(exact, train_ranks<Deep>(run), text_of(run));
+    run.options.wire.node_copy = true;
+    expect_same_bits(train_placed<Deep>(run, nodes), exact, text_of(run));
+    run.options.wire = {.gather = WireType::int8, .reduce = WireType::int4};
+    const auto reference = train_placed<Deep>(run, nodes);
+    for (const int stage : {1, 2}) {
+      run.options.stage = stage;
+      expect_same_bits(train_placed<Deep>(run, nodes), reference, text_of(run));
+    }
+    run.options.stage = 3;
+    run.options.wire.node_copy = true;
+    const auto copied = train_placed<Deep>(run, nodes), through = train_placed<Deep>(run, nodes, kAsOnAGpu);
+    expect_same_bits(copied, reference, text_of(run));
+    expect_same_bits(through, reference, text_of(run));
+    for (const auto& sends_less : {copied, through})
+      EXPECT_LT(sent_between_nodes(sends_less), sent_between_nodes(reference)) << text_of(run);
+  }
+}
+
+TEST(WireNodes, OnAGpuThePlanHoldsWhatMessagesPassThrough) {
+  ThreadsWorld world(4);
+  const auto planned = [&](Backend backend, const WireOptions& wire, Place place) {
+    const Session session = Session::dry(world.communicator(0), {}, backend);
+    WireLane lane(world.communicator(0), wire);
+    lane.take_room({{.shard_elements = 1024, .gathered_as = wire.gather, .reduced_as = wire.reduce, .node_copy = true}},
+                   DType::bf16, wire.feedback);
+    const HostRoom copy = lane.node_copy_room(wire.gather, DType::bf16, 1024);
+    return session.peak(place).total;
+  };
+  constexpr std::int64_t kWhole = 4 * 1024 * 2;
+  const auto message = static_cast<std::int64_t>(message_bytes(WireType::int8, DType::bf16, 1024));
+  const WireOptions one_node{.gather = WireType::int8},
+      nodes{.gather = WireType::int8, .node_copy = true, .node_size = 2};
+  EXPECT_EQ(planned(Backend::cpu, one_node, Place::device), 4 * message);
+  EXPECT_EQ(planned(Backend::cpu, one_node, Place::host), 0);
+  EXPECT_EQ(planned(Backend::cuda, one_node, Place::device), 0);
+  EXPECT_EQ(planned(Backend::cuda, one_node, Place::host), 4 * message + kWhole);
+  EXPECT_EQ(planned(Backend::cuda, nodes, Place::host), 4 * message + kWhole + 2 * message);
+  EXPECT_EQ(planned(Backend::cuda, {.node_copy = true}, Place::host), 0);  // one node needs no copy
+  const WireOptions ring{.gather_way = GatherWay::ring};
+  EXPECT_TRUE(names(error_text([&] { planned(Backend::cuda, ring, Place::host); }), "ring", "CPUs"));
 }
 
 TEST(WireBytes, CodesAndCopiesSendWhatTheySay) {

@@ -20,7 +20,7 @@ NodeMap::NodeMap(const std::vector<int>& node_of_rank) {
 
 NodeMap NodeMap::of(const Communicator& ranks, int node_size) {
   std::vector<int> nodes = ranks.nodes();
-  if (node_size > 0) {
+  if (node_size > 0 && ranks.size() > 1) {
     if (ranks.size() % node_size != 0)
       throw Error("nodes of {} ranks: {} ranks are not a multiple of that; give another --node-size, or leave it out",
                   node_size, ranks.size());

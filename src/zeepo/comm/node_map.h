@@ -13,7 +13,7 @@ class NodeMap {
   // The node of each rank, by any numbers.
   explicit NodeMap(const std::vector<int>& node_of_rank);
   // As the ranks stand; or, with a node_size, each that many ranks in a row as one node. Throws Error unless the size
-  // divides their number.
+  // divides their number; a rank alone is a node in any case.
   static NodeMap of(const Communicator& ranks, int node_size);
 
   int ranks() const { return static_cast<int>(node_of_.size()); }

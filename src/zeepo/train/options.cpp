@@ -49,8 +49,8 @@ std::string first_wire_option(const WireOptions& wire) {
 void check_wire(const TrainOptions& options) {
   const WireOptions& wire = options.wire;
   const std::string given = first_wire_option(wire);
-  if (!given.empty() && options.backend == Backend::cuda)
-    throw UsageError("train: {}: for ranks on CPUs only, so far; use --device cpu, or leave it out", given);
+  if (wire.gather_way == GatherWay::ring && options.backend == Backend::cuda)
+    throw UsageError("train: --gather-route ring: for ranks on CPUs only; use --device cpu, or leave it out");
   if (wire.coded() && options.stage == 0)
     throw UsageError("train: {}: stage 0 keeps the exact weights and gradients of all ranks; use --stage 1, 2 or 3",
                      given);

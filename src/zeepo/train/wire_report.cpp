@@ -18,25 +18,35 @@ std::string why_this_way(const RunSetup& setup) {
                      timed.direct_seconds * 1e3, timed.ring_seconds * 1e3);
 }
 
+// Messages of a GPU are made in host memory, whatever carries the rest.
+std::string where_messages_pass(const TrainOptions& options) {
+  return options.backend == Backend::cuda ? "; through host memory" : "";
+}
+
 Route gather_route_of(const RunSetup& setup, Communicator& communicator, const NodeMap& nodes) {
   const TrainOptions& options = setup.options;
-  if (communicator.on_device() != nullptr) return {"nccl", "NCCL chooses"};
+  const bool copied = options.wire.node_copy && nodes.nodes() > 1;
+  const bool by_messages = options.backend == Backend::cpu || options.wire.gather != WireType::same || copied;
+  if (!by_messages && communicator.on_device() != nullptr) return {"nccl", "NCCL chooses"};
+  const std::string place = by_messages ? where_messages_pass(options) : "";
   const bool ring = options.wire.gather_way == GatherWay::ring;
   if (nodes.nodes() == 1)
-    return ring ? Route{"ring", "as --gather-route says"} : Route{"direct", "all ranks are on one node"};
-  if (options.backend == Backend::cuda) return {"direct", "GPU memory is sent a part at a time through host memory"};
-  const std::string timed = ring || setup.timed_gathers.part_bytes > 0 ? "; " + why_this_way(setup) : "";
+    return ring ? Route{"ring", "as --gather-route says"} : Route{"direct", "all ranks are on one node" + place};
+  if (!by_messages) return {"direct", "GPU memory is sent a part at a time through host memory"};
+  const std::string timed = (ring || setup.timed_gathers.part_bytes > 0 ? "; " + why_this_way(setup) : "") + place;
   if (!nodes.matter()) return {ring ? "ring" : "direct", "every node has one rank" + timed};
   return {ring ? "ring of nodes" : "by nodes",
           "a shard crosses to each other node once, and there goes from rank to rank" + timed};
 }
 
 Route reduce_route_of(const TrainOptions& options, Communicator& communicator, const NodeMap& nodes) {
-  if (communicator.on_device() != nullptr) return {"nccl", "NCCL carries, sums are taken in rank order"};
-  if (options.wire.reduce == WireType::same)
+  if (options.wire.reduce == WireType::same) {
+    if (communicator.on_device() != nullptr) return {"nccl", "NCCL carries, sums are taken in rank order"};
     return {"direct", "sums are taken in rank order, to the bit: each rank's part goes to its owner"};
-  if (nodes.nodes() == 1) return {"direct", "all ranks are on one node"};
-  return {"by nodes", "a node's sum crosses to its owner once"};
+  }
+  const std::string place = where_messages_pass(options);
+  if (nodes.nodes() == 1) return {"direct", "all ranks are on one node" + place};
+  return {"by nodes", "a node's sum crosses to its owner once" + place};
 }
 
 }  // namespace

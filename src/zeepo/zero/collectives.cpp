@@ -9,25 +9,13 @@
 #include "zeepo/tensor/device.h"
 
 namespace zeepo {
-namespace {
-
-std::span<std::byte> bytes_of(const View& view) { return {view.as<std::byte>(), view ? view.bytes() : 0}; }
-std::span<std::byte> bytes_of(const Tensor& tensor) {
-  return tensor.defined() ? bytes_of(tensor.view()) : std::span<std::byte>();
-}
-
-}  // namespace
 
 Collectives::Collectives(Communicator& communicator, Overlap overlap, const WireOptions& wire)
     : communicator_(communicator),
       overlap_(overlap),
       timeline_(Device::current().timeline),
-      wire_(wire_plan(NodeMap::of(communicator, wire.node_size), communicator.rank(), wire.gather_way)),
-      ring_(wire.gather_way == GatherWay::ring),
-      on_host_(Device::current().compute.plays() == Backend::cpu && communicator.on_device() == nullptr) {
+      messages_(communicator, wire) {
   if (alone()) return;
-  if ((wire.coded() || wire.node_copy || ring_) && !on_host_)
-    throw Error("engine: coded messages, copies in nodes and rings are for ranks on CPUs; on a GPU leave them out");
   const Device& device = Device::current();
   const bool staged = device.compute.plays() == Backend::cuda && communicator.on_device() == nullptr;
   if (staged) {
@@ -46,14 +34,15 @@ Collectives::Collectives(Communicator& communicator, Overlap overlap, const Wire
 }
 
 // NCCL's are queued at once; through host memory the rank's thread waits for their end.
-PendingCollective Collectives::simulated(const SentBytes& sent, const std::vector<Completion>& after) {
+PendingCollective Collectives::simulated(By by, const SentBytes& sent, const std::vector<Completion>& after) {
   SimulatedTime* time = simulated_time(Device::current().compute);
   if (time == nullptr || alone()) return {};
   double start = time->computed();
   for (const Completion& earlier : after) start = std::max(start, earlier.simulated_end());
   const SimulatedRates& rates = time->rates();
   // Rings enter each node once: a rank sends its part of the node's.
-  const bool rings = communicator_.on_device() != nullptr && wire_.nodes.matter();
+  const bool on_device = communicator_.on_device() != nullptr && by == By::device;
+  const bool rings = on_device && messages_.nodes().matter();
   const double all = static_cast<double>(sent.all);
   const double between = rings ? all / communicator_.local_size() : static_cast<double>(sent.between_nodes);
   const double within = rings ? all : all - between;
@@ -62,14 +51,14 @@ PendingCollective Collectives::simulated(const SentBytes& sent, const std::vecto
       rates.collective_seconds + std::max(within / rates.within_node, between / rates.between_nodes)};
   const double end = time->run(SimulatedTime::Lane::ranks, start, {&part, 1});
   PendingCollective pending{.given = {}, .done = std::make_shared<Point>(Point::at(end))};
-  if (communicator_.on_device() == nullptr) pending.given = Completion::at(*time, end);
+  if (!on_device) pending.given = Completion::at(*time, end);
   if (overlap_ == Overlap::no) wait(pending);
   return pending;
 }
 
-PendingCollective Collectives::run(const SentBytes& sent, const std::vector<Completion>& after,
+PendingCollective Collectives::run(By by, const SentBytes& sent, const std::vector<Completion>& after,
                                    std::function<Point(const Point&)> job) {
-  if (!worker_) return simulated(sent, after);
+  if (!worker_) return simulated(by, sent, after);
   Point start;  // what the job reads has been computed then
   dispatch(Device::current().compute, [&](auto& s) { start = point_of(s); });
   PendingCollective pending{.given = {}, .done = std::make_shared<Point>()};
@@ -83,54 +72,37 @@ PendingCollective Collectives::run(const SentBytes& sent, const std::vector<Comp
 SentBytes Collectives::sent_to_all(std::size_t bytes) const {
   const std::int64_t sent = sent_of(bytes, size());
   if (size() == 1) return {sent, 0};
-  const auto elsewhere = size() - static_cast<std::int64_t>(wire_.nodes.peers_of(rank()).size());
+  const auto elsewhere = size() - static_cast<std::int64_t>(messages_.nodes().peers_of(rank()).size());
   return {sent, sent * elsewhere / (size() - 1)};
 }
 
 PendingCollective Collectives::all_gather(ConstView shard, View full, const Label& label, std::vector<Completion> after,
                                           const GatherWire& wire) {
-  const bool by_messages = wire.type != WireType::same || wire.node_copy || (on_host_ && wire_.nodes.matter()) || ring_;
-  const SentBytes sent = by_messages
-                             ? sent_by_gather(wire_, wire.from, message_bytes(wire.type, full.dtype, shard.elements()))
-                             : sent_to_all(full.bytes());
+  const By by = messages_.carries(wire) ? By::messages : By::device;
+  const SentBytes sent =
+      by == By::messages ? messages_.sent_by_gather(wire, full.dtype, shard.elements()) : sent_to_all(full.bytes());
   sent_.all_gather += sent.all;
   sent_.between_nodes += sent.between_nodes;
-  return run(sent, after, [=, this](const Point& start) mutable {
+  return run(by, sent, after, [=, this](const Point& start) mutable {
     for (auto& earlier : after) earlier.wait();
     const Span span(timeline_, TimelineRow::collectives, "all-gather", {label.what});
-    if (!by_messages) return ranks_->all_gather(start, shard, full, label);
-    gather_by_messages(communicator_, wire_stream_, wire_,
-                       {wire.type, wire.from, bytes_of(wire_room_), bytes_of(wire.node_copy)}, shard, full, label);
+    if (by == By::device) return ranks_->all_gather(start, shard, full, label);
+    messages_.gather(start, wire, shard, full, label);
     return Point{};
   });
 }
 
 PendingCollective Collectives::reduce_coded(WireType type, ConstView full, View error, View shard, const Label& label,
                                             const SumInto& how, std::vector<Completion> after) {
-  const SentBytes sent = sent_by_reduce(wire_, message_bytes(type, full.dtype, shard.elements()));
+  const SentBytes sent = messages_.sent_by_reduce(type, full.dtype, shard.elements());
   sent_.reduce_scatter += sent.all;
   sent_.between_nodes += sent.between_nodes;
-  return run(sent, after, [=, this](const Point&) mutable {
+  return run(By::messages, sent, after, [=, this](const Point& start) mutable {
     for (auto& earlier : after) earlier.wait();
     const Span span(timeline_, TimelineRow::collectives, "reduce-scatter", {label.what});
-    reduce_by_messages(communicator_, wire_stream_, wire_, type, full, bytes_of(wire_room_), shard, error, label, how);
+    messages_.reduce(start, type, full, shard, error, label, how);
     return Point{};
   });
-}
-
-void Collectives::take_wire_room(const std::vector<std::pair<WireType, std::int64_t>>& gathered_shards,
-                                 const std::vector<std::pair<WireType, std::int64_t>>& reduced_shards, DType dtype) {
-  std::size_t bytes = 0;
-  for (const auto& [type, elements] : gathered_shards)
-    if (type != WireType::same)
-      bytes = std::max(bytes, message_bytes(type, dtype, elements) * static_cast<std::size_t>(size()));
-  for (const auto& [type, elements] : reduced_shards)
-    if (type != WireType::same) bytes = std::max(bytes, reduce_scratch_bytes(wire_, type, elements));
-  if (bytes > 0) wire_room_ = Tensor({static_cast<std::int64_t>(bytes)}, DType::u8, Kind::working);
-}
-
-std::int64_t Collectives::node_copy_bytes(WireType type, DType dtype, const Extent& shard) const {
-  return static_cast<std::int64_t>(zeepo::node_copy_bytes(wire_, message_bytes(type, dtype, shard.elements())));
 }
 
 PendingCollective Collectives::reduce_scatter(ConstView full, View scratch, View shard, const Label& label,
@@ -138,7 +110,7 @@ PendingCollective Collectives::reduce_scatter(ConstView full, View scratch, View
   const SentBytes sent = sent_to_all(full.bytes());
   sent_.reduce_scatter += sent.all;
   sent_.between_nodes += sent.between_nodes;
-  return run(sent, after, [=, this](const Point& start) mutable {
+  return run(By::device, sent, after, [=, this](const Point& start) mutable {
     for (auto& earlier : after) earlier.wait();
     const Span span(timeline_, TimelineRow::collectives, "reduce-scatter", {label.what});
     return ranks_->reduce_scatter(start, full, scratch, shard, label, how);
@@ -149,7 +121,7 @@ void Collectives::all_reduce(View x, const Label& label) {
   const SentBytes sent = sent_to_all(2 * x.bytes());
   sent_.all_reduce += sent.all;
   sent_.between_nodes += sent.between_nodes;
-  PendingCollective done = run(sent, {}, [=, this](const Point& start) {
+  PendingCollective done = run(By::device, sent, {}, [=, this](const Point& start) {
     const Span span(timeline_, TimelineRow::collectives, "all-reduce", {label.what});
     return ranks_->all_reduce(start, x, label);
   });
@@ -157,7 +129,7 @@ void Collectives::all_reduce(View x, const Label& label) {
 }
 
 void Collectives::broadcast(View x, int root, const Label& label) {
-  PendingCollective done = run(sent_to_all(x.bytes()), {}, [=, this](const Point& start) {
+  PendingCollective done = run(By::device, sent_to_all(x.bytes()), {}, [=, this](const Point& start) {
     const Span span(timeline_, TimelineRow::collectives, "broadcast", {label.what});
     return ranks_->broadcast(start, x, root, label);
   });

@@ -6,24 +6,21 @@
 // at the same places. A collective starts when the compute stream has reached the point of the call; after the wait,
 // the compute stream continues when the collective is done. With NCCL the wait blocks the host only until the
 // collective is queued, and an all-gather may overtake a reduction: a collective that needs the result of another is
-// started after the wait for that one.
+// started after the wait for that one. What goes by messages (wire_lane.h) has then ended.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "zeepo/base/timeline.h"
 #include "zeepo/comm/communicator.h"
 #include "zeepo/comm/device_communicator.h"
-#include "zeepo/comm/wire_collectives.h"
-#include "zeepo/device/copy_lane.h"
 #include "zeepo/device/worker.h"
 #include "zeepo/memory/tier.h"
-#include "zeepo/tensor/tensor.h"
 #include "zeepo/zero/shard.h"
+#include "zeepo/zero/wire_lane.h"
 
 namespace zeepo {
 
@@ -31,13 +28,6 @@ namespace zeepo {
 struct PendingCollective {
   Completion given;
   std::shared_ptr<Point> done;
-};
-
-// How an all-gather sends the ranks' shards, and where it keeps the node's copy of them, if anywhere.
-struct GatherWire {
-  WireType type = WireType::same;
-  GatherFrom from = GatherFrom::ranks;
-  View node_copy = {};
 };
 
 class Collectives {
@@ -61,11 +51,8 @@ class Collectives {
   [[nodiscard]] PendingCollective reduce_coded(WireType type, ConstView full, View error, View shard,
                                                const Label& label, const SumInto& how = {},
                                                std::vector<Completion> after = {});
-  // Memory that coded messages pass through, one collective at a time: before the first of them, and for the largest.
-  void take_wire_room(const std::vector<std::pair<WireType, std::int64_t>>& gathered_shards,
-                      const std::vector<std::pair<WireType, std::int64_t>>& reduced_shards, DType dtype);
-  // Of this rank's part of its node's copy of a unit; 0 where there is one node.
-  std::int64_t node_copy_bytes(WireType type, DType dtype, const Extent& shard) const;
+  // Memory that messages pass through, and that of a node's copy.
+  WireLane& messages() { return messages_; }
   // Blocking.
   void all_reduce(View x, const Label& label);
   void broadcast(View x, int root, const Label& label);
@@ -78,10 +65,12 @@ class Collectives {
   const CommBytes& sent() const { return sent_; }
 
  private:
+  // What carries a collective: the device's communicator, or messages of the host's.
+  enum class By { device, messages };
   // `job` waits for `after`. In a dry pass it is not run.
-  PendingCollective run(const SentBytes& sent, const std::vector<Completion>& after,
+  PendingCollective run(By by, const SentBytes& sent, const std::vector<Completion>& after,
                         std::function<Point(const Point& start)> job);
-  PendingCollective simulated(const SentBytes& sent, const std::vector<Completion>& after);
+  PendingCollective simulated(By by, const SentBytes& sent, const std::vector<Completion>& after);
   SentBytes sent_to_all(std::size_t bytes) const;
 
   Communicator& communicator_;
@@ -89,12 +78,7 @@ class Collectives {
   Timeline* timeline_;
   double stalled_seconds_ = 0;
   CommBytes sent_;
-  WirePlan wire_;
-  bool ring_;     // gathers go around
-  bool on_host_;  // the memory of this Device is host memory
-  Tensor wire_room_;
-  ThreadPool wire_pool_{1};  // coding is done on the thread that sends
-  CpuStream wire_stream_{wire_pool_};
+  WireLane messages_;
   Block staging_;
   std::unique_ptr<DeviceCommunicator> through_host_;
   DeviceCommunicator* ranks_ = nullptr;  // null: nothing is sent

@@ -89,12 +89,15 @@ Engine::Engine(UnitPlan units, Communicator& communicator, const EngineOptions& 
       io_(units_, plan_, store_, collectives_),
       visits_(units_),
       micro_step_{0, options.accumulation} {
-  std::vector<std::pair<WireType, std::int64_t>> gathered, reduced;
-  for (const UnitStates& states : plan_.units) {
-    gathered.emplace_back(states.gathered_as, states.own.elements());
-    if (states.trained) reduced.emplace_back(states.reduced_as, states.own.elements());
+  std::vector<WireLane::Use> uses;
+  for (std::size_t u = 0; u < plan_.units.size(); ++u) {
+    const UnitStates& states = plan_.units[u];
+    uses.push_back({.shard_elements = states.own.elements(),
+                    .gathered_as = states.gathered_as,
+                    .reduced_as = states.trained ? states.reduced_as : WireType::same,
+                    .node_copy = plan_.keeps_node_copy(u)});
   }
-  collectives_.take_wire_room(gathered, reduced, options.dtype);
+  collectives_.messages().take_room(uses, options.dtype, options.wire.feedback);
 }
 
 Engine::~Engine() { outlast_transfers(weights_, reducer_, steps_); }  // they work on memory that goes now
@@ -107,6 +110,7 @@ void Engine::load(const WeightSource& source, const SavedState* saved, const Cod
   settled_ = false;
   weights_.release_all();  // what was gathered ahead of the next pass would be of the old weights
   weights_.drop_cache();
+  weights_.forget_copies();
   reducer_.forget_lost();
   buffers_.forget_read_ahead();
   steps_taken_ = saved ? saved->progress.steps_taken : 0;

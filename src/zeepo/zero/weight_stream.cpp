@@ -24,8 +24,8 @@ WeightStream::WeightStream(const UnitPlan& units, const StatePlan& plan, StateSt
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const UnitStates& states = plan.units[u];
     if (plan.keeps_node_copy(u))
-      if (const std::int64_t bytes = collectives.node_copy_bytes(states.gathered_as, plan.options.dtype, states.own))
-        units_[u].node_copy = Tensor({bytes}, DType::u8, Kind::params);
+      units_[u].node_copy =
+          collectives.messages().node_copy_room(states.gathered_as, plan.options.dtype, states.own.elements());
     if (!states.params_whole) continue;
     units_[u].flat = store.whole_params(u);
     units_[u].here = true;
@@ -165,8 +165,8 @@ WeightStream::Stored WeightStream::stored(const ParameterId& id) const {
 void WeightStream::gather(std::size_t u, const View& own, std::string_view what, std::vector<Completion> after) {
   Gathered& unit = units_[u];
   GatherWire wire{.type = plan_.units[u].gathered_as};
-  if (unit.node_copy.defined()) {
-    wire.node_copy = unit.node_copy.view();
+  wire.node_copy = unit.node_copy.bytes();
+  if (!wire.node_copy.empty()) {
     wire.from = unit.copy_fresh ? GatherFrom::node_copy : GatherFrom::ranks;
     unit.copy_fresh = true;
   }
@@ -244,8 +244,13 @@ void WeightStream::uncache(std::size_t u) {
   cached_bytes_ -= plan_.fetched_bytes(u);
 }
 
-void WeightStream::drop_cache() {
+void WeightStream::forget_copies() {
   for (Gathered& unit : units_) unit.copy_fresh = false;
+}
+
+void WeightStream::drop_cache() {
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    if (plan_.units[u].trained) units_[u].copy_fresh = false;
   while (!cached_.empty()) {
     const std::size_t oldest = cached_.front();
     uncache(oldest);

@@ -66,8 +66,11 @@ class WeightStream {
   void publish(std::size_t unit);
   // publish(), but at the start of the next pass: for who cannot know that all ranks call it.
   void publish_later(std::size_t unit) { unpublished_.push_back(unit); }
-  // All weights are new: what is cached, and what nodes have copies of, is of the old ones.
+  // Weights have been stepped: what is cached, and what nodes have copies of, is of the old ones. Copies of units that
+  // are not trained stay.
   void drop_cache();
+  // All weights are others: no copy is of them.
+  void forget_copies();
   // Which units the next training pass wants first; a fetch of these ahead of the pass counts with the pass.
   std::vector<bool> wanted_first();
   void fetch_early(std::size_t unit);
@@ -85,7 +88,7 @@ class WeightStream {
     Completion arriving;          // of this rank's shard of either, where offloaded
     PendingCollective gathering;  // of either
     bool here = false;
-    Tensor node_copy;                                        // this rank's part of its node's copy, as messages
+    HostRoom node_copy;                                      // this rank's part of its node's copy, as messages
     bool copy_fresh = false;                                 // of the weights as they are
     std::int64_t fetched_as = 0;                             // its key in fetched_
     std::optional<std::list<std::size_t>::iterator> cached;  // its place in cached_

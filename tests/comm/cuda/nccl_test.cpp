@@ -48,12 +48,16 @@ class Failing final : public Communicator {
   void all_reduce(CpuStream& s, View x, const Label& l) override { self_.all_reduce(s, x, l); }
   void broadcast(CpuStream& s, View x, int root, const Label& l) override { self_.broadcast(s, x, root, l); }
   void agree(const Call& call) override { agreed.push_back(describe(call)); }
+  void exchange(const Call& call, std::span<const Outgoing>, std::span<const Incoming>) override {
+    exchanged.push_back(describe(call));
+  }
+  std::vector<int> nodes() const override { return {4}; }
   std::optional<std::string> failure() const override {
     if (!failed) return std::nullopt;
     return "rank 7 has died";
   }
 
-  std::vector<std::string> agreed;
+  std::vector<std::string> agreed, exchanged;
   std::atomic<bool> failed = false;
 
  private:
@@ -71,6 +75,14 @@ TEST_F(Nccl, RanksAgreeOnACallBeforeItIsQueued) {
   check_reduce_scatter(memory, stream, DType::bf16, DType::f32, 8, false);
   ASSERT_EQ(world.agreed.size(), 1u);
   EXPECT_TRUE(names(world.agreed[0], "reduce-scatter of 16 bytes of bf16 into fp32", "id 8")) << world.agreed[0];
+}
+
+TEST_F(Nccl, WhereTheRanksAreAndTheirMessagesAreTheOthersBusiness) {
+  Failing world;
+  const auto nccl = make_nccl_communicator(world, 0);
+  EXPECT_EQ(nccl->nodes(), std::vector{4});
+  nccl->exchange(exchange_call(WireType::int8, ExchangePhase::reduce_within, 64, {"gradients", 1}), {}, {});
+  EXPECT_EQ(world.exchanged.size(), 1u);
 }
 
 TEST_F(Nccl, AFailedRankEndsEveryCall) {

@@ -25,6 +25,7 @@
 #include "zeepo/comm/launch.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/device/devices.h"
+#include "zeepo/train/option_table.h"
 #include "zeepo/train/trainer.h"
 
 namespace zeepo {
@@ -60,12 +61,14 @@ struct Job {
   Placement placement = {};
   double host_steps = 0;  // of what is in host memory
   const char* model = "llama-tiny";
+  WireOptions wire = {};
   Arrangement arrangement() const {
     return {placement, placement.activations != Place::device, EngineOptions{}.prefetch_bytes};
   }
   std::string text() const {
-    return fmt::format("{}, {} ranks, stage {}, {}, {} micro-steps, {}, {} stepped by the host", model, ranks, stage,
-                       name_of(dtype), accumulation, flags_of(arrangement()), host_steps);
+    return fmt::format("{}, {} ranks, stage {}, {}, {} micro-steps, {}, {} stepped by the host, gather {}, reduce {}",
+                       model, ranks, stage, name_of(dtype), accumulation, flags_of(arrangement()), host_steps,
+                       name_of(wire.gather), name_of(wire.reduce));
   }
 };
 
@@ -91,6 +94,7 @@ class RanksOnGpus : public ::testing::Test {
     options.backend = job.backend;
     options.dtype = job.dtype;
     options.stage = job.stage;
+    options.wire = job.wire;
     options.placement = job.placement;
     options.nvme_paths = {directory_.path()};
     options.host_step_share = job.host_steps;
@@ -137,6 +141,14 @@ class RanksOnGpus : public ::testing::Test {
                                  log()};
     std::istringstream flags(flags_of(job.arrangement()));
     for (std::string flag; flags >> flag;) all.push_back(flag);
+    for (const char* option : {"--gather-dtype", "--reduce-dtype", "--reduce-feedback", "--node-copy", "--node-size"}) {
+      TrainOptions options;
+      options.wire = job.wire;
+      if (const std::string text = find_option(option)->text(options); text == "true")
+        all.emplace_back(option);
+      else if (!text.empty() && text != "false")
+        all.insert(all.end(), {option, text});
+    }
     return all;
   }
 
@@ -298,6 +310,35 @@ TEST_F(RanksOnGpus, TheBytesSentAreThoseOfCpus) {
     for (std::size_t rank = 0; rank < here.ranks.size(); ++rank)
       EXPECT_EQ(here.ranks[rank].at("comm_bytes"), there.ranks[rank].at("comm_bytes")) << job.text();
   }
+}
+
+// Coded in host memory, as on CPUs.
+TEST_F(RanksOnGpus, CodedMessagesGiveTheSameBitsAtEveryStageAndPlacement) {
+  constexpr WireOptions kFeedback{.gather = WireType::int8, .reduce = WireType::int4, .feedback = true, .node_size = 2};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Job job{.ranks = 4, .stage = 3, .dtype = dtype, .accumulation = 2, .wire = kFeedback};
+    const RunRecord expected = as_threads(job);
+    expect_near_the_cpu(expected, job);
+    for (const int stage : {1, 2}) {
+      job.stage = stage;
+      expect_same(as_threads(job), expected, job);
+    }
+    job.stage = 3;
+    job.wire.node_copy = true;
+    for (const Placement& placement : {Placement{}, kParamsInHost, kOptimizerInHost}) {
+      job.placement = placement;
+      expect_same(as_threads(job), expected, job);
+    }
+  }
+}
+
+TEST_F(RanksOnGpus, CodedMessagesBesideNcclGiveTheBitsOfMpi) {
+  if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
+  const WireOptions all{.gather = WireType::int8, .reduce = WireType::int4, .node_copy = true, .node_size = 1};
+  const Job job{.ranks = 2, .stage = 3, .dtype = DType::bf16, .wire = all};
+  const RunRecord nccl = as_processes(job, "nccl");
+  EXPECT_EQ(nccl.comm, "nccl");
+  expect_same(nccl, as_processes(job, "mpi"), job);
 }
 
 TEST_F(RanksOnGpus, NcclAloneGivesTheBitsOfOneRank) {

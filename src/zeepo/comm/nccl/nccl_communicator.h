@@ -17,6 +17,7 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return ranks_.size(); }
   int local_rank() const override { return ranks_.local_rank(); }
   int local_size() const override { return ranks_.local_size(); }
+  std::vector<int> nodes() const override { return ranks_.nodes(); }
   DeviceCommunicator* on_device() override { return &device_; }
   bool alone() const override { return false; }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override {
@@ -29,6 +30,9 @@ class NcclCommunicator final : public Communicator {
   void all_reduce(CpuStream& stream, View x, const Label& label) override { ranks_.all_reduce(stream, x, label); }
   void broadcast(CpuStream& stream, View x, int root, const Label& label) override {
     ranks_.broadcast(stream, x, root, label);
+  }
+  void exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    ranks_.exchange(call, out, in);
   }
   void agree(const Call& call) override { ranks_.agree(call); }
   std::optional<std::string> failure() const override { return ranks_.failure(); }
