@@ -217,9 +217,11 @@ std::string text_of(const Recommended& recommended, const OptionTexts& given) {
   text += fmt::format("  takes {} a rank\n", tiers_text(recommended.memory.bytes, recommended.budgets));
   if (recommended.time)
     text += fmt::format("  {:.3g} s a step, {}\n", recommended.time->seconds, time_text(*recommended.time));
-  const DeepSpeedSettings deepspeed = deepspeed_of(recommended.setup);
-  text += fmt::format("As DeepSpeed's JSON, for --config{}{}:\n", deepspeed.flags_beside.empty() ? "" : " beside ",
-                      deepspeed.flags_beside);
+  const DeepSpeedSettings deepspeed = deepspeed_of(recommended.setup, given);
+  text +=
+      wrapped(fmt::format("As DeepSpeed's JSON, for --config{}{}:", deepspeed.flags_beside.empty() ? "" : " beside ",
+                          deepspeed.flags_beside),
+              "  ");
   return text + "  " + laid_out(deepspeed.json, "  ", 2) + "\n";
 }
 
