@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/thread_pool.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/plan_options.h"
 #include "zeepo/cli/table_options.h"
@@ -138,7 +139,8 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
   const Textbook textbook = textbook_of(question);
   const RankRoom room = exact_room(setup);
   const PlanMachine machine = options.hardware ? described_machine(*options.hardware)
-                                               : probed_machine(setup.options.backend, setup.ranks.ranks);
+                                               : probed_machine(setup.options.backend, setup.ranks.ranks,
+                                                                choose_threads(0, setup.ranks.ranks_on_node));
   const std::vector<ExactPlan> plans = exact_plans(setup, room, machine);
   const Recommended recommended = recommend(setup, room, machine, plans);
   const std::string title = about_text(setup, question.params);

@@ -50,12 +50,16 @@ Decided decide(const PlanMachine& known, const RunSetup& asked, const RunSetup& 
   return decided;
 }
 
+PlanMachine probed_for(const RunSetup& setup) {
+  const int threads = choose_threads(setup.options.threads, setup.ranks.ranks_on_node);
+  return probed_machine(setup.options.backend, setup.ranks.ranks, threads);
+}
+
 }  // namespace
 
 PlacementChoice placement_by_probe(const RunSetup& setup, const std::vector<RankRoom>& rooms, Communicator& ranks) {
   const bool decides = ranks.rank() == 0 && setup.options.choose.any();
-  return placement_on(decides ? probed_machine(setup.options.backend, setup.ranks.ranks) : PlanMachine{}, setup, rooms,
-                      ranks);
+  return placement_on(decides ? probed_for(setup) : PlanMachine{}, setup, rooms, ranks);
 }
 
 PlacementChoice placement_on(const PlanMachine& machine, const RunSetup& setup, const std::vector<RankRoom>& rooms,
