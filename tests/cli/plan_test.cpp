@@ -167,6 +167,7 @@ TEST_F(Plan, RefusesNonsenseInOneMessage) {
       {{"--layers", "2", "--hidden", "64", "--heads", "4", "--inference", "--prompt-tokens", "1e18"},
        "plan: --prompt-tokens 1000000000000000000"},
       {{"--params", "1e9", "--gpus-per-node", "-1"}, "--gpus-per-node -1"},
+      {{"--params", "1e9", "--seq-len", "0"}, "plan: --seq-len 0"},
       {{"--model", golden("gpt2-tiny").string(), "--hardware", "h200", "--ranks", "16", "--gpus-per-node", "16"},
        "--gpus-per-node 16"},
       {{"--params", "1e9", "--inference"}, "--params 1e9"},

@@ -46,7 +46,7 @@ void add_data_options(std::vector<TrainOption>& table) {
       [](auto& o) -> auto& { return o.data; }));
   table.push_back(whole(
       {.name = "--seq-len", .group = kGroup, .help = "Tokens a sample", .otherwise = "1024, or the model's positions"},
-      [](auto& o) -> auto& { return o.seq_len; }, {.absent = 0}));
+      [](auto& o) -> auto& { return o.seq_len; }, {.least = 1, .absent = 0}));
   table.push_back(whole({.name = "--micro-batch",
                          .group = kGroup,
                          .help = "Samples computed at a time",
