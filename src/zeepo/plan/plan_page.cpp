@@ -188,4 +188,10 @@ std::string formula_page(const std::string& about, const Textbook& textbook, con
   return page_of(data);
 }
 
+std::string sweep_page(const std::string& about, const std::vector<PlanCurve>& curves) {
+  Json data = page_data(about);
+  for (const PlanCurve& curve : curves) data["curves"].push_back(to_json(curve));
+  return page_of(data);
+}
+
 }  // namespace zeepo
