@@ -130,6 +130,32 @@ TEST_F(Plan, SweepsOverSeveralOptions) {
   EXPECT_EQ(bytes, (std::vector<std::int64_t>{16'000'000'000, 4'000'000'000}));
 }
 
+// Each row of a model, or of a machine, is what a plan of these options recommends.
+TEST_F(Plan, SweepsOverExactPlans) {
+  const Arguments asked{"--layers",  "2",       "--hidden", "256",     "--heads",    "4",       "--hardware",
+                        "dgx2-v100", "--dtype", "fp16",     "--sweep", "ranks=2..8", "--sweep", "micro-batch=1,4"};
+  const Finished csv = plan(asked);
+  EXPECT_EQ(csv.code, 0) << csv.err;
+  EXPECT_EQ(std::ranges::count(csv.out, '\n'), 1 + 3 * 2);
+  EXPECT_TRUE(csv.out.starts_with("ranks,micro-batch,params,fits,recommended,device_bytes,")) << csv.out;
+  std::vector<Json> lines = swept(asked);
+  ASSERT_EQ(lines.size(), 6u);
+  const Json alone = planned({"--layers", "2", "--hidden", "256", "--heads", "4", "--ranks", "8", "--hardware",
+                              "dgx2-v100", "--dtype", "fp16", "--micro-batch", "4"});
+  EXPECT_EQ(lines.back().at("recommended"), alone.at("recommended"));
+  EXPECT_EQ(lines.back().at("machine"), alone.at("machine"));
+  EXPECT_TRUE(names(csv.out, fmt::format("\n8,4,{},true,\"--stage 2", alone.at("params").get<std::int64_t>()),
+                    fmt::format(",{},", alone.at("recommended").at("arena_bytes").at("device").get<std::int64_t>())));
+  for (const Json& line : lines) EXPECT_GT(line.at("recommended").at("time").at("tokens_per_second"), 0);
+
+  const TestDirectory directory;
+  const std::string page = (directory.path() / "sweep.html").string();
+  const Finished drawn = plan({"--model", golden("gpt2-tiny").string(), "--device", "cpu", "--memory",
+                               "device=64MiB,host=64MiB", "--sweep", "seq-len=8..32", "--html", page});
+  EXPECT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_TRUE(names(read_text(page), "Bytes of a rank: device", "\"xs\":[8.0,16.0,32.0]"));
+}
+
 TEST_F(Plan, RefusesNonsenseInOneMessage) {
   const std::vector<std::pair<Arguments, std::string>> cases{
       {{}, "--model DIR"},
@@ -141,6 +167,7 @@ TEST_F(Plan, RefusesNonsenseInOneMessage) {
       {{"--params", "1e9", "--ranks", "0"}, "--ranks 0"},
       {{"--params", "1e9", "--bytes-per-param", "18"}, "--bytes-per-param 18"},
       {{"--params", "1e9", "--micro-batch", "0"}, "plan: --micro-batch 0"},
+      {{"--params", "1e9", "--seq-len", "0"}, "plan: --seq-len 0"},
       {{"--params", "1e9", "--memory", "device=-1GB"}, "plan: --memory"},
       {{"--params", "1e9", "--dtype", "bf16"}, "--dtype: goes with --model"},
       {{"--params", "1e9", "--peak-tflops", "-5"}, "--peak-tflops -5"},
@@ -152,7 +179,9 @@ TEST_F(Plan, RefusesNonsenseInOneMessage) {
        "--sweep: is of the formulas"},
       {{"--params", "1e9", "--sweep", "width=3"}, "--sweep width=3"},
       {{"--params", "1e9", "--sweep", "ranks=0,1"}, "--ranks 0"},
-      {{"--model", "nowhere", "--sweep", "ranks=1"}, "--sweep: goes with --params"},
+      {{"--model", golden("gpt2-tiny").string(), "--sweep", "hidden=64"}, "not by several"},
+      {{"--model", golden("gpt2-tiny").string(), "--sweep", "bandwidth=1"}, "--sweep bandwidth=1"},
+      {{"--model", golden("gpt2-tiny").string(), "--sweep", "ranks=1,2", "--sweep", "ranks=4"}, "twice"},
       {{"--layers", "0", "--hidden", "64", "--heads", "4"}, "--layers 0"},
       {{"--layers", "2", "--hidden", "64", "--heads", "5"}, "--heads 5"},
       {{"--layers", "2", "--hidden", "64"}, "--heads is missing"},
@@ -406,7 +435,7 @@ TEST_F(Plan, WritesAPageThatNeedsNothingElse) {
 }
 
 // Of the golden model, a few steps, with its log.
-Finished train(const std::string& log, const Arguments& more) {
+Finished train(const std::string& log, const Arguments& more, const std::string& threads = "1") {
   Arguments arguments{"train",
                       "--model",
                       golden("gpt2-tiny").string(),
@@ -419,7 +448,7 @@ Finished train(const std::string& log, const Arguments& more) {
                       "--steps",
                       "3",
                       "--threads",
-                      "1",
+                      threads,
                       "--log",
                       log};
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -445,7 +474,12 @@ TEST_F(Plan, GoesByTheProbeThatWasKept) {
   ASSERT_EQ(train(log, {}).code, 0);
   const Json told = planned({"--explain", log});
   EXPECT_GT(told.at("time").at("predicted_seconds").get<double>(), 0);
-  EXPECT_EQ(told.at("time").at("predicted_by"), after.at("machine"));
+  const std::string probe = told.at("time").at("predicted_by");
+  EXPECT_TRUE(after.at("machine").get<std::string>().starts_with(probe)) << probe << after.at("machine");
+  // Of other threads than those that were measured.
+  ASSERT_EQ(train(log, {}, "3").code, 0);
+  EXPECT_EQ(planned({"--explain", log}).at("time").at("predicted_by"),
+            probe + ", by 1 thread a rank where a run has 3");
 }
 
 TEST_F(Plan, ExplainsAndComparesRuns) {

@@ -68,6 +68,15 @@ TEST(ExplainedRun, TellsWhatWasPredictedAndWhatWasMoved) {
   EXPECT_TRUE(explanation_json(run, {0, "no probe"}).at("time").at("predicted_seconds").is_null());
 }
 
+// A step like all but the first is predicted.
+TEST(ExplainedRun, ComparesStepsThatHaveWarmedUp) {
+  Event first = step_event(1);
+  first["seconds"] = 20.0;
+  const RunDigest run = explained({plan_event(1100), first, step_event(2), step_event(3)});
+  EXPECT_EQ(explanation_json(run, {0.5, "a probe"}).at("time").at("seconds_per_step"), 0.5);
+  EXPECT_TRUE(names(explanation_text(run, {0.5, "a probe"}), "time of a step", "500 ms", "+0.0%"));
+}
+
 TEST(ExplainedRun, NeedsAPlanAndSteps) {
   EXPECT_TRUE(names(error_text([] { explanation_text(explained({step_event(1)}), {}); }), "no plan"));
   EXPECT_TRUE(names(error_text([] { explanation_text(explained({plan_event(1)}), {}); }), "no step"));

@@ -16,6 +16,7 @@ TEST(Count, ReadsWhatPeopleWrite) {
   EXPECT_EQ(parse_count("--params", "7.5e9"), 7'500'000'000);
   EXPECT_EQ(parse_count("--params", "7.5B"), 7'500'000'000);
   EXPECT_EQ(parse_count("--params", "350M"), 350'000'000);
+  EXPECT_EQ(parse_count("--params", "8.03B"), 8'030'000'000);  // 8.03 x 1e9 is a little less
   EXPECT_EQ(parse_count("--params", "1T"), 1'000'000'000'000);
   EXPECT_EQ(parse_count("--params", "1e15"), 1'000'000'000'000'000);
   EXPECT_EQ(parse_count("--params", "9223372036854775807"), kMost);
@@ -24,7 +25,7 @@ TEST(Count, ReadsWhatPeopleWrite) {
 
 TEST(Count, RefusesNonsenseNamingIt) {
   for (const char* text : {"", "0", "-1", "-7.5e9", "1.5", "nan", "inf", "1e19", "9223372036854775808", "1e400", "7.5e",
-                           "7.5 B", "7K", "0x10", "seven", "1,000"})
+                           "7.5 B", "7K", "B", "7.5eB", "7MB", "0x10", "seven", "1,000"})
     EXPECT_TRUE(names(error_text([&] { parse_count("plan: --params", text); }), "plan: --params", text, "7.5e9"))
         << text;
 }

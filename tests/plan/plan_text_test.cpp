@@ -30,6 +30,13 @@ TEST(PlanText, TellsRatesInFewDigits) {
   EXPECT_EQ(short_rate(1.25e9), "1.25G");
 }
 
+TEST(PlanText, TellsSecondsWithoutExponents) {
+  EXPECT_EQ(short_seconds(0.0182), "18.2 ms");
+  EXPECT_EQ(short_seconds(0.9996), "1 s");
+  EXPECT_EQ(short_seconds(1.934), "1.93 s");
+  EXPECT_EQ(short_seconds(4844), "4844 s");
+}
+
 TEST(PlanText, FoldsCommandsBetweenOptions) {
   std::string command = "mpirun -n 8 zeepo train";
   for (int i = 0; i < 12; ++i) command += " --offload-optimizer host=0.25";

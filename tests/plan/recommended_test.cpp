@@ -199,7 +199,8 @@ TEST_F(RecommendedTest, PrintsAFileForDeepSpeedThatAsksForIt) {
   for (const Arrangement& arrangement : arrangements) {
     RunSetup arranged = asked.with(arrangement);
     arranged.options.stage = 3;
-    const DeepSpeedSettings settings = deepspeed_of(arranged);
+    const DeepSpeedSettings settings =
+        deepspeed_of(arranged, {{"--seq-len", "512"}, {"--moments", "bf16"}, {"--model", "elsewhere"}});
     const DeepSpeedConfig config = parse_deepspeed_config(settings.json.dump(), "ds.json");
     EXPECT_TRUE(config.unused.empty()) << warning_of(config);
     TrainOptions read;
@@ -207,6 +208,8 @@ TEST_F(RecommendedTest, PrintsAFileForDeepSpeedThatAsksForIt) {
     std::istringstream words(settings.flags_beside);
     for (std::string name, value; words >> name >> value;) assign(read, name, value);
     EXPECT_EQ(read.stage, 3);
+    EXPECT_EQ(read.seq_len, 512);  // these have no key
+    EXPECT_EQ(read.optimizer.moments, MomentType::bf16);
     EXPECT_EQ(read.dtype, DType::bf16);
     EXPECT_EQ(read.placement.optimizer, arrangement.placement.optimizer);
     EXPECT_EQ(read.placement.params, arrangement.placement.params);

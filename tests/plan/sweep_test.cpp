@@ -25,8 +25,9 @@ TEST(Sweep, ReadsListsAndRanges) {
 TEST(Sweep, RefusesNonsense) {
   for (const char* text : {"", "ranks", "width=1,2", "ranks=", "ranks=1,,2", "ranks=8..4", "ranks=0..4", "ranks=x..4"})
     EXPECT_TRUE(names(error_text([&] { parse_sweep(text, kNames); }), "plan: --sweep")) << text;
-  const Sweep wide{"ranks", std::vector<std::string>(1000, "1")};
-  EXPECT_TRUE(names(error_text([&] { points_of({wide, wide}); }), "100000"));
+  const std::vector<std::string> many(1000, "1");
+  EXPECT_TRUE(names(error_text([&] { points_of({{"ranks", many}, {"hidden", many}}); }), "100000"));
+  EXPECT_TRUE(names(error_text([] { points_of({{"ranks", {"1"}}, {"ranks", {"2"}}}); }), "--sweep ranks", "twice"));
 }
 
 TEST(Sweep, TakesEveryCombination) {

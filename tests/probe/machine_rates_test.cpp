@@ -45,6 +45,21 @@ TEST(MachineRates, AreKeptAndFoundAgain) {
   keep(some_rates(), path);
   ASSERT_TRUE(kept_rates(path));
   EXPECT_EQ(to_json(*kept_rates(path)), to_json(some_rates()));
+  const auto below_a_file = path / "probe.json";
+  EXPECT_TRUE(names(error_text([&] { keep(some_rates(), below_a_file); }), "probe: the result cannot be kept for plans",
+                    path.string()));
+}
+
+// A directory may have any name; what is no UTF-8 becomes U+FFFD.
+TEST(MachineRates, AreKeptWithDirectoriesOfAnyName) {
+  const TestDirectory directory;
+  MachineRates rates = some_rates();
+  rates.files->path = "/nvme\xff";
+  keep(rates, directory.path() / "probe.json");
+  const auto kept = kept_rates(directory.path() / "probe.json");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->files->path, "/nvme\ufffd");
+  EXPECT_EQ(kept->files->read, rates.files->read);
 }
 
 // A file of another version, or a damaged one, is no reason to fail.

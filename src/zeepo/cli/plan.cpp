@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/thread_pool.h"
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/plan_options.h"
 #include "zeepo/cli/table_options.h"
@@ -24,6 +25,7 @@
 #include "zeepo/plan/plan_text.h"
 #include "zeepo/plan/recommended.h"
 #include "zeepo/plan/replanned_run.h"
+#include "zeepo/plan/run_sweep.h"
 #include "zeepo/plan/sweep.h"
 #include "zeepo/plan/textbook_choice.h"
 #include "zeepo/train/option_values.h"
@@ -52,7 +54,12 @@ PlanOptions at_point(PlanOptions options, const SweepPoint& point) {
   return options;
 }
 
-std::string sweep(const PlanOptions& options) {
+std::string sweep_title(const PlanOptions& options, std::size_t points) {
+  return fmt::format("{} points of {}", points, fmt::join(options.sweeps, ", "));
+}
+
+// By the papers' formulas.
+std::string sweep_of_formulas(const PlanOptions& options) {
   std::vector<Sweep> sweeps;
   for (const std::string& text : options.sweeps)
     sweeps.push_back(parse_sweep(text, {"params", "layers", "hidden", "micro-batch", "seq-len", "ranks", "bandwidth"}));
@@ -60,14 +67,11 @@ std::string sweep(const PlanOptions& options) {
   std::vector<Textbook> textbooks;
   for (const SweepPoint& point : points_of(sweeps)) {
     const PlanOptions here = at_point(options, point);
-    const Source source = source_of(here);
-    if (source == Source::model) throw UsageError("plan: --sweep: goes with --params or --layers, not with --model");
-    textbooks.push_back(textbook_by(question_of(here, source), train_options(here)));
+    textbooks.push_back(textbook_by(question_of(here, source_of(here)), train_options(here)));
     lines += options.json ? line_of(to_json(textbooks.back())) : csv_row(point, textbooks.back()) + "\n";
   }
   write_page(options, [&] {
-    return formula_page(fmt::format("{} points of {}", textbooks.size(), fmt::join(options.sweeps, ", ")),
-                        textbooks.back(), curves_of(sweeps, textbooks));
+    return formula_page(sweep_title(options, textbooks.size()), textbooks.back(), curves_of(sweeps, textbooks));
   });
   return lines;
 }
@@ -120,11 +124,19 @@ std::vector<ExactPlan> shown(const RunSetup& setup, std::vector<ExactPlan> plans
   return plans;
 }
 
-std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) {
+struct ExactAnswer {
+  RunSetup setup;
+  Textbook textbook;
+  PlanMachine machine;
+  std::vector<ExactPlan> plans;
+  Recommended recommended;
+};
+
+ExactAnswer answer_exactly(const PlanOptions& options, TextbookQuestion question) {
   if (question.ranks > std::numeric_limits<int>::max() || question.gpus_per_node > std::numeric_limits<int>::max())
     throw UsageError("plan: --ranks {} --gpus-per-node {}: too many for --model", question.ranks,
                      question.gpus_per_node);
-  const RunSetup setup = in_own_name([&] {
+  RunSetup setup = in_own_name([&] {
     ExactQuestion exact{.options = train_options(options),
                         .ranks = static_cast<int>(question.ranks),
                         .ranks_on_node = static_cast<int>(question.gpus_per_node)};
@@ -135,19 +147,35 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
   const ModelConfig& config = setup.config;
   if (config.hidden % config.heads == 0) question.shape = {config.layers, config.hidden, config.heads};
   question.batch = {setup.options.micro_batch, setup.options.seq_len};
-  const Textbook textbook = textbook_of(question);
+  Textbook textbook = textbook_of(question);
   const RankRoom room = exact_room(setup);
-  const PlanMachine machine = options.hardware ? described_machine(*options.hardware)
-                                               : probed_machine(setup.options.backend, setup.ranks.ranks);
-  const std::vector<ExactPlan> plans = exact_plans(setup, room, machine);
-  const Recommended recommended = recommend(setup, room, machine, plans);
-  const std::string title = about_text(setup, question.params);
-  write_page(options, [&] { return training_page(title, recommended, shown(setup, plans), machine, options.run); });
+  PlanMachine machine = options.hardware ? described_machine(*options.hardware)
+                                         : probed_machine(setup.options.backend, setup.ranks.ranks,
+                                                          choose_threads(0, setup.ranks.ranks_on_node));
+  std::vector<ExactPlan> plans = exact_plans(setup, room, machine);
+  Recommended recommended = recommend(setup, room, machine, plans);
+  return {std::move(setup), std::move(textbook), std::move(machine), std::move(plans), std::move(recommended)};
+}
+
+Json answer_json(const ExactAnswer& answer, const OptionTexts& given) {
+  Json json = to_json(answer.textbook);
+  json["recommended"] = recommended_json(answer.recommended, given);
+  return json;
+}
+
+Json json_of(const PlanMachine& machine) { return machine.rates ? Json(machine.source) : Json(nullptr); }
+
+std::string plan_exactly(const PlanOptions& options, const TextbookQuestion& question) {
+  const ExactAnswer answer = answer_exactly(options, question);
+  const auto& [setup, textbook, machine, plans, recommended] = answer;
+  const std::string title = about_text(setup, textbook.question.params);
+  write_page(options, [&] {
+    return training_page(title, answer.recommended, shown(answer.setup, answer.plans), answer.machine, options.run);
+  });
   if (options.json) {
-    Json json = to_json(textbook);
-    json["recommended"] = recommended_json(recommended, options.run);
+    Json json = answer_json(answer, options.run);
     json["exact"] = exact_json(plans, setup, textbook);
-    json["machine"] = machine.rates ? Json(machine.source) : Json(nullptr);
+    json["machine"] = json_of(machine);
     return line_of(json);
   }
   std::string text = wrapped(title, "  ") + "\n" + text_of(recommended, options.run) + "\n";
@@ -158,6 +186,32 @@ std::string plan_exactly(const PlanOptions& options, TextbookQuestion question) 
   const char* speeds = machine.rates ? "Speeds, each with what bounds it, are predicted for {}" : "No speeds: {}";
   text += "  " + wrapped(fmt::format(fmt::runtime(speeds), machine.source) + ".", "  ");
   return text + "\n" + difference_text(resident, setup, textbook) + "\n" + text_of(textbook);
+}
+
+// By exact plans, with the speeds of the machine.
+std::string sweep_of_runs(const PlanOptions& options) {
+  std::vector<Sweep> sweeps;
+  for (const std::string& text : options.sweeps) sweeps.push_back(parse_sweep(text, run_sweep_names()));
+  const std::vector<SweepPoint> points = points_of(sweeps);
+  if (points.size() > kMostSweptRuns)
+    throw UsageError("plan: --sweep: makes {} plans, and at most {} are made with --model or --hardware", points.size(),
+                     kMostSweptRuns);
+  std::string lines = options.json ? "" : run_csv_header(sweeps) + "\n";
+  std::vector<SweptRun> runs;
+  for (const SweepPoint& point : points) {
+    const PlanOptions here = at_point(options, point);
+    const ExactAnswer answer = answer_exactly(here, question_of(here, source_of(here)));
+    runs.push_back(swept_run(answer.recommended, answer.textbook.question.params));
+    if (options.json) {
+      Json json = answer_json(answer, here.run);
+      json["machine"] = json_of(answer.machine);
+      lines += line_of(json);
+    } else {
+      lines += csv_row(point, runs.back()) + "\n";
+    }
+  }
+  write_page(options, [&] { return sweep_page(sweep_title(options, runs.size()), curves_of(sweeps, runs)); });
+  return lines;
 }
 
 std::string explanation(const PlanOptions& options) {
@@ -179,7 +233,8 @@ std::string answer_to(const PlanOptions& options) {
   if (!options.sweeps.empty()) {
     if (options.inference)
       throw UsageError("plan: --sweep: is of the formulas of training; leave it or --inference out");
-    return sweep(options);
+    const bool exactly = !options.model.empty() || options.hardware;
+    return exactly ? sweep_of_runs(options) : sweep_of_formulas(options);
   }
   const Source source = source_of(options);
   if (options.inference) return plan_of_inference(options);
@@ -275,7 +330,8 @@ void add_plan(CLI::App& program) {
       ->add_option(
           "--sweep", options->sweeps,
           "A line of figures for each value, as ranks=1,4,16 or hidden=1024..65536 (doubled); repeated, for each "
-          "combination. Of params, layers, hidden, micro-batch, seq-len, ranks, bandwidth. CSV, or JSON lines")
+          "combination. Of params, layers, hidden, micro-batch, seq-len, ranks, bandwidth; with --model or --hardware, "
+          "of exact plans, all but params and bandwidth. CSV, or JSON lines")
       ->type_name("NAME=VALUES")
       ->expected(1)
       ->take_all()

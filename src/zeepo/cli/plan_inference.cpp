@@ -1,6 +1,7 @@
 // zeepo plan --inference: what asking a model needs of each tier, and how fast it is.
 #include <algorithm>
 
+#include "zeepo/base/thread_pool.h"
 #include "zeepo/cli/plan_options.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/infer/model_files.h"
@@ -56,7 +57,8 @@ InferenceRanks ranks_of(const PlanOptions& given, int ranks, int on_node) {
                   .ranks_on_node = on_node,
                   .meet = on_device ? RankShape::Meet::on_device : RankShape::Meet::in_host_memory};
   result.room = exact_room(options, on_node);
-  result.machine = given.hardware ? described_machine(*given.hardware) : probed_machine(options.backend, ranks);
+  result.machine = given.hardware ? described_machine(*given.hardware)
+                                  : probed_machine(options.backend, ranks, choose_threads(0, on_node));
   if (result.machine.rates) result.machine.rates = throttled(*result.machine.rates, options);
   return result;
 }

@@ -8,6 +8,7 @@
 #include "zeepo/cli/commands.h"
 #include "zeepo/cli/ranks.h"
 #include "zeepo/cli/table_options.h"
+#include "zeepo/metrics/event_sink.h"
 #include "zeepo/probe/measure.h"
 #include "zeepo/train/option_values.h"
 
@@ -38,7 +39,7 @@ void probe(const OptionTexts& texts, bool json) {
     const MachineRates rates = measure_machine(
         {.backend = given.backend, .threads = given.threads, .nvme_paths = given.nvme_paths}, place, communicator);
     if (communicator.rank() != 0) return;
-    fmt::print("{}", json ? to_json(rates).dump() + "\n" : text_of(rates));
+    fmt::print("{}", json ? line_of(to_json(rates)) : text_of(rates));
     const auto path = rates_path(rates.machine, rates.backend, rates.ranks);
     if (path.empty()) return;
     try {

@@ -21,7 +21,7 @@ struct MemoryLine {
 
 struct Explanation {
   std::vector<MemoryLine> memory;  // what is planned or held at all
-  double seconds_per_step;
+  double seconds_per_step;         // the median: first steps warm up, and are no part of a prediction
   std::vector<std::pair<std::string, double>> stalls;  // shares of the time
   double rest = 1;                                     // compute, and what nothing hides
   std::vector<RunFigure> moved;                        // bytes a step, of all ranks together
@@ -97,7 +97,7 @@ Explanation explain(const RunDigest& run) {
       if (line.planned > 0 || line.held > 0) told.memory.push_back(line);
     }
   }
-  told.seconds_per_step = run.seconds() / static_cast<double>(run.steps());
+  told.seconds_per_step = run.median_seconds();
   for (const auto& [name, seconds] : run.stalls()) {
     const double share = run.seconds() > 0 ? seconds / run.seconds() : 0;
     told.stalls.emplace_back(text_in({{"name", name}}, "name"), share);

@@ -50,7 +50,7 @@ std::string bytes_text(double bytes) {
 
 std::string duration_text(double seconds) {
   if (!(seconds >= 0 && seconds < 1e15)) return "?";
-  if (seconds < 1) return fmt::format("{:.3g} ms", 1000 * seconds);
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", 1000 * seconds);
   if (seconds < 120) return fmt::format("{:.3g} s", seconds);
   const auto minutes = static_cast<std::int64_t>(seconds / 60);
   return minutes < 120 ? fmt::format("{} min {:02} s", minutes, static_cast<std::int64_t>(seconds) % 60)

@@ -17,6 +17,14 @@ void raise(T& value, double other) {
   if (other > value) value = other;
 }
 
+// Not a number where there are none.
+double median(std::vector<float> values) {
+  if (values.empty()) return NAN;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 }  // namespace
 
 void RunDigest::Losses::add(std::int64_t step, const Event& event) {
@@ -74,7 +82,10 @@ void RunDigest::take_step(const Event& event) {
     const double value = field.number();
     if (!std::isfinite(value)) continue;
     if (field.name == "tokens") tokens_ += value;
-    if (field.name == "seconds") seconds_ += value;
+    if (field.name == "seconds") {
+      seconds_ += value;
+      step_seconds_.push_back(static_cast<float>(value));
+    }
     if (field.name == "tokens_per_second") tokens_per_second_.push_back(static_cast<float>(value));
     if (field.name.starts_with("stall_seconds/") && stalls_.size() < 16) stalls_[field.name.substr(14)] += value;
     if (!field.name.starts_with("memory/") || memory_.size() > 8) continue;
@@ -95,13 +106,9 @@ std::string RunDigest::plan_text() const {
   return line + "\n";
 }
 
-double RunDigest::median_speed() const {
-  if (tokens_per_second_.empty()) return NAN;
-  std::vector<float> sorted = tokens_per_second_;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::ranges::nth_element(sorted, middle);
-  return *middle;
-}
+double RunDigest::median_speed() const { return median(tokens_per_second_); }
+
+double RunDigest::median_seconds() const { return median(step_seconds_); }
 
 std::string RunDigest::speed_text() const {
   std::string text = fmt::format("{:<12}{} tokens in {}", "speed", grouped(tokens_), duration_text(seconds_));

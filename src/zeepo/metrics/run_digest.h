@@ -44,6 +44,8 @@ class RunDigest {
   // Over all steps, in seconds: what was waited for; and all of it.
   const std::map<std::string, double>& stalls() const { return stalls_; }
   double seconds() const { return seconds_; }
+  // Of a step; not a number where no step has told.
+  double median_seconds() const;
 
  private:
   struct Losses {
@@ -71,7 +73,7 @@ class RunDigest {
   std::int64_t steps_ = 0, first_step_ = 0, last_step_ = 0;
   double tokens_ = 0, seconds_ = 0;
   Losses losses_, evaluations_;
-  std::vector<float> tokens_per_second_;                         // of each step
+  std::vector<float> tokens_per_second_, step_seconds_;          // of each step
   std::map<std::string, double> stalls_;                         // seconds, by what for
   std::map<std::string, std::map<std::string, double>> memory_;  // peaks: tier, kind
   Happened checkpoints_, faults_, resumes_, stops_;

@@ -11,7 +11,7 @@
 namespace zeepo {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, double>, 4> kSuffixes{{{"", 1}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}}};
+constexpr std::array<std::pair<char, std::string_view>, 3> kSuffixes{{{'M', "e6"}, {'B', "e9"}, {'T', "e12"}}};
 
 // Where every digit is written, as a double may not hold it.
 std::optional<std::int64_t> plain_number(const std::string& text) {
@@ -21,17 +21,15 @@ std::optional<std::int64_t> plain_number(const std::string& text) {
   return fault == std::errc{} && stop == end ? std::optional(value) : std::nullopt;
 }
 
-std::optional<std::int64_t> short_number(const std::string& text) {
+// A suffix is read as the exponent that it is: 8.03 x 1e9 is no whole number, and 8.03e9 is one.
+std::optional<std::int64_t> short_number(std::string text) {
+  for (const auto& [suffix, exponent] : kSuffixes)
+    if (text.ends_with(suffix)) text.replace(text.size() - 1, 1, exponent);
   double value = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, fault] = std::from_chars(text.data(), end, value);
-  if (fault != std::errc{} || !std::isfinite(value)) return std::nullopt;
-  for (const auto& [suffix, factor] : kSuffixes)
-    if (suffix == std::string_view(stop, static_cast<std::size_t>(end - stop))) {
-      const double scaled = value * factor;
-      if (std::abs(scaled) < 0x1p63 && std::floor(scaled) == scaled) return static_cast<std::int64_t>(scaled);
-    }
-  return std::nullopt;
+  const bool whole = fault == std::errc{} && stop == end && std::abs(value) < 0x1p63 && std::floor(value) == value;
+  return whole ? std::optional(static_cast<std::int64_t>(value)) : std::nullopt;
 }
 
 }  // namespace

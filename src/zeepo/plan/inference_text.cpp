@@ -9,12 +9,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "18.2 ms", "1.93 s", "41 s".
-std::string short_seconds(double seconds) {
-  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
-  return seconds < 99.95 ? fmt::format("{:.3g} s", seconds) : fmt::format("{:.0f} s", seconds);
-}
-
 std::string plural(std::int64_t count, const std::string& what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }

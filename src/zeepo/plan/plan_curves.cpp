@@ -1,7 +1,5 @@
 #include "zeepo/plan/plan_curves.h"
 
-#include <functional>
-
 #include "zeepo/base/error.h"
 #include "zeepo/plan/count.h"
 
@@ -24,21 +22,30 @@ std::string others_of(const SweepPoint& point) {
   return label;
 }
 
-using Figure = std::function<std::optional<double>(const Textbook&)>;
+}  // namespace
 
-// One line for each combination of the other sweeps, which change fastest.
-void add_lines(PlanCurve& curve, const std::string& label, const std::vector<SweepPoint>& points,
-               const std::vector<Textbook>& textbooks, const Figure& figure) {
-  const std::size_t combinations = points.size() / curve.xs.size();
+PlanCurve empty_curve(const std::vector<Sweep>& sweeps, const std::string& title, PlanCurve::Unit unit) {
+  const Sweep& over = sweeps.front();
+  PlanCurve curve{.title = title,
+                  .x_name = over.name == "bandwidth" ? "bandwidth, GB/s a GPU" : over.name,
+                  .unit = unit,
+                  .xs = {},
+                  .lines = {}};
+  for (const std::string& value : over.values) curve.xs.push_back(number_of(over, value));
+  return curve;
+}
+
+void add_lines(PlanCurve& curve, const std::string& label, const std::vector<Sweep>& sweeps,
+               const CurveFigure& figure) {
+  const std::vector<SweepPoint> points = points_of(sweeps);
+  const std::size_t combinations = points.size() / curve.xs.size();  // of the other sweeps, which change fastest
   for (std::size_t c = 0; c < combinations; ++c) {
     const std::string others = others_of(points[c]);
     PlanCurve::Line line{others.empty() ? label : label.empty() ? others : label + ", " + others, {}};
-    for (std::size_t x = 0; x < curve.xs.size(); ++x) line.values.push_back(figure(textbooks[x * combinations + c]));
+    for (std::size_t x = 0; x < curve.xs.size(); ++x) line.values.push_back(figure(x * combinations + c));
     curve.lines.push_back(std::move(line));
   }
 }
-
-}  // namespace
 
 Json to_json(const PlanCurve& curve) {
   Json json{{"title", curve.title}, {"x", curve.x_name}, {"unit", name_of(curve.unit)}, {"xs", curve.xs}};
@@ -84,32 +91,27 @@ std::vector<PlanCurve> curves_by_batch(const Recommended& recommended, const Pla
 }
 
 std::vector<PlanCurve> curves_of(const std::vector<Sweep>& sweeps, const std::vector<Textbook>& textbooks) {
-  const std::vector<SweepPoint> points = points_of(sweeps);
-  PlanCurve empty;
-  empty.x_name = sweeps.front().name == "bandwidth" ? "bandwidth, GB/s a GPU" : sweeps.front().name;
-  for (const std::string& value : sweeps.front().values) empty.xs.push_back(number_of(sweeps.front(), value));
   std::vector<PlanCurve> curves;
   const auto curve = [&](const std::string& title, PlanCurve::Unit unit) -> PlanCurve& {
-    curves.push_back(empty);
-    curves.back().title = title;
-    curves.back().unit = unit;
-    return curves.back();
+    return curves.emplace_back(empty_curve(sweeps, title, unit));
   };
-  if (textbooks.front().question.bytes_per_second)
-    for (std::size_t i = 0; i < textbooks.front().bandwidth.size(); ++i)
-      add_lines(
-          curve("Efficiency by the bandwidth of " + textbooks.front().bandwidth[i].what, PlanCurve::Unit::percent), "",
-          points, textbooks, [i](const Textbook& t) { return t.bandwidth[i].efficiency; });
+  const Textbook& first = textbooks.front();
+  if (first.question.bytes_per_second)
+    for (std::size_t i = 0; i < first.bandwidth.size(); ++i)
+      add_lines(curve("Efficiency by the bandwidth of " + first.bandwidth[i].what, PlanCurve::Unit::percent), "",
+                sweeps, [&](std::size_t point) { return textbooks[point].bandwidth[i].efficiency; });
   if (sweeps.front().name != "bandwidth") {
     PlanCurve& states = curve("States of a rank", PlanCurve::Unit::bytes);
     for (std::size_t stage = 0; stage < kZeroStages; ++stage)
-      add_lines(states, fmt::format("stage {}", stage), points, textbooks,
-                [stage](const Textbook& t) { return std::optional(static_cast<double>(t.stages[stage].bytes.total)); });
-    if (textbooks.front().activations) {
+      add_lines(states, fmt::format("stage {}", stage), sweeps, [&](std::size_t point) {
+        return std::optional(static_cast<double>(textbooks[point].stages[stage].bytes.total));
+      });
+    if (first.activations) {
       PlanCurve& activations = curve("Activations of a node", PlanCurve::Unit::bytes);
       const auto of = [&](const char* label, std::int64_t ActivationFigures::*field) {
-        add_lines(activations, label, points, textbooks,
-                  [field](const Textbook& t) { return std::optional(static_cast<double>((*t.activations).*field)); });
+        add_lines(activations, label, sweeps, [&](std::size_t point) {
+          return std::optional(static_cast<double>((*textbooks[point].activations).*field));
+        });
       };
       of("all kept", &ActivationFigures::full_bytes_per_node);
       of("checkpoints", &ActivationFigures::checkpoint_bytes_per_node);

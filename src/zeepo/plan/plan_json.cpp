@@ -78,7 +78,7 @@ Json exact_json(const std::vector<ExactPlan>& plans, const RunSetup& setup, cons
 }
 
 Json recommended_json(const Recommended& recommended, const OptionTexts& given) {
-  const DeepSpeedSettings deepspeed = deepspeed_of(recommended.setup);
+  const DeepSpeedSettings deepspeed = deepspeed_of(recommended.setup, given);
   Json json{{"by", "dry pass"},
             {"fits", recommended.fits},
             {"stage", recommended.setup.options.stage},

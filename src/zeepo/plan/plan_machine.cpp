@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "zeepo/base/error.h"
 #include "zeepo/probe/measure.h"
 
 namespace zeepo {
@@ -52,7 +53,7 @@ SimulatedRates throttled(SimulatedRates rates, const TrainOptions& options) {
   return rates;
 }
 
-PlanMachine probed_machine(Backend backend, int ranks) {
+PlanMachine probed_machine(Backend backend, int ranks, int threads_of_run) {
   const auto kept = kept_rates(rates_path(machine_name(), backend, ranks));
   if (!kept)
     return {ranks == 1 ? "zeepo probe, run once on this machine, lets a plan tell times"
@@ -60,7 +61,11 @@ PlanMachine probed_machine(Backend backend, int ranks) {
                                      "--hardware describes another one",
                                      ranks),
             std::nullopt, 0};
-  return {"zeepo probe of " + kept->date, simulated_rates(*kept), kept->link.both, true, kept->date};
+  std::string source = "zeepo probe of " + kept->date;
+  if (threads_of_run > 0 && threads_of_run != kept->threads)
+    source += fmt::format(", by {} thread{} a rank where a run has {}", kept->threads, kept->threads == 1 ? "" : "s",
+                          threads_of_run);
+  return {std::move(source), simulated_rates(*kept), kept->link.both, true, kept->date};
 }
 
 PlanMachine described_machine(const Hardware& hardware) {

@@ -23,8 +23,9 @@ SimulatedRates simulated_rates(const MachineRates& rates);
 // No faster than --simulate-link makes them.
 SimulatedRates throttled(SimulatedRates rates, const TrainOptions& options);
 
-// What `zeepo probe` has kept of this machine, for so many ranks.
-PlanMachine probed_machine(Backend backend, int ranks);
+// What `zeepo probe` has kept of this machine, for so many ranks. Where it ran with other threads a rank than the run,
+// `source` says so; 0: not known.
+PlanMachine probed_machine(Backend backend, int ranks, int threads_of_run);
 PlanMachine described_machine(const Hardware& hardware);
 
 // The same budgets, but none of files on a machine without a disk.

@@ -87,8 +87,7 @@ std::string training_page(const std::string& about, const Recommended& recommend
   data["command"] = recommended.fits ? folded(command_of(recommended, given)) : recommended.ways_out;
   if (const auto& time = recommended.time) {
     add_tile(data, "predicted", short_rate(time->tokens_per_second), "tokens/s");
-    add_tile(data, "a step", fmt::format("{:.3g} s", time->seconds),
-             fmt::format("bound by {}", name_of(time->bound())));
+    add_tile(data, "a step", short_seconds(time->seconds), fmt::format("bound by {}", name_of(time->bound())));
   }
   add_tier_tiles(data, recommended.memory.bytes, recommended.budgets);
   const TrainOptions& chosen = recommended.setup.options;
@@ -140,7 +139,7 @@ std::string inference_page(const std::string& about, const InferenceQuestion& qu
   if (best == nullptr) data["state"] = {{"kind", "lost"}, {"text", "nothing fits"}};
   if (best != nullptr && best->time) {
     add_tile(data, "predicted", short_rate(best->time->tokens_per_second), "tokens/s, all texts together");
-    add_tile(data, "first token", fmt::format("{:.3g} s", best->time->first_token_seconds), "all prompts read");
+    add_tile(data, "first token", short_seconds(best->time->first_token_seconds), "all prompts read");
     add_tile(data, "bound by", name_of(best->time->bound()));
   }
   if (best != nullptr) add_tier_tiles(data, best->plan.memory.bytes, best->plan.budgets);
@@ -186,6 +185,12 @@ std::string formula_page(const std::string& about, const Textbook& textbook, con
   data["tables"].push_back({{"title", "Bandwidth without overlap"},
                             {"head", {"of", "FLOP/byte", "GB/s for 50%", "GB/s for 90%"}},
                             {"rows", std::move(needs)}});
+  return page_of(data);
+}
+
+std::string sweep_page(const std::string& about, const std::vector<PlanCurve>& curves) {
+  Json data = page_data(about);
+  for (const PlanCurve& curve : curves) data["curves"].push_back(to_json(curve));
   return page_of(data);
 }
 

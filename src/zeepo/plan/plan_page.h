@@ -20,6 +20,8 @@ std::string inference_page(const std::string& about, const InferenceQuestion& qu
                            const std::vector<InferenceChoice>& choices);
 // Of the formulas.
 std::string formula_page(const std::string& about, const Textbook& textbook, const std::vector<PlanCurve>& curves);
+// Of plans at each point of a sweep.
+std::string sweep_page(const std::string& about, const std::vector<PlanCurve>& curves);
 
 // The text of page/plan.js.
 std::string_view plan_script();

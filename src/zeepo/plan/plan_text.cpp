@@ -91,6 +91,11 @@ std::string short_rate(double rate) {
   return fmt::format("{:.3g}{}", rate, kUnits[unit]);
 }
 
+std::string short_seconds(double seconds) {
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return seconds < 99.95 ? fmt::format("{:.3g} s", seconds) : fmt::format("{:.0f} s", seconds);
+}
+
 std::string short_decimal_size(std::int64_t bytes) {
   return three_digits(bytes, 1000, std::array<const char*, 7>{" B", " kB", " MB", " GB", " TB", " PB", " EB"});
 }
@@ -216,10 +221,12 @@ std::string text_of(const Recommended& recommended, const OptionTexts& given) {
   std::string text = "Recommended:\n" + folded(command_of(recommended, given));
   text += fmt::format("  takes {} a rank\n", tiers_text(recommended.memory.bytes, recommended.budgets));
   if (recommended.time)
-    text += fmt::format("  {:.3g} s a step, {}\n", recommended.time->seconds, time_text(*recommended.time));
-  const DeepSpeedSettings deepspeed = deepspeed_of(recommended.setup);
-  text += fmt::format("As DeepSpeed's JSON, for --config{}{}:\n", deepspeed.flags_beside.empty() ? "" : " beside ",
-                      deepspeed.flags_beside);
+    text += fmt::format("  {} a step, {}\n", short_seconds(recommended.time->seconds), time_text(*recommended.time));
+  const DeepSpeedSettings deepspeed = deepspeed_of(recommended.setup, given);
+  text +=
+      wrapped(fmt::format("As DeepSpeed's JSON, for --config{}{}:", deepspeed.flags_beside.empty() ? "" : " beside ",
+                          deepspeed.flags_beside),
+              "  ");
   return text + "  " + laid_out(deepspeed.json, "  ", 2) + "\n";
 }
 

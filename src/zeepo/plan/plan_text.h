@@ -19,6 +19,8 @@ std::string missing_text(const PlaceBytes& missing);
 std::string tiers_text(const PlaceBytes& bytes, const PlaceBytes& budgets);
 // "6.93M", "12.5k", "408", "3.21".
 std::string short_rate(double rate);
+// "18.2 ms", "1.93 s", "4844 s".
+std::string short_seconds(double seconds);
 // As short_size, of 1000: "31.4 GB", as the ZeRO paper prints.
 std::string short_decimal_size(std::int64_t bytes);
 // "7.50B".

@@ -174,10 +174,16 @@ std::string command_of(const Recommended& recommended, const OptionTexts& given)
   return command;
 }
 
-DeepSpeedSettings deepspeed_of(const RunSetup& setup) {
+DeepSpeedSettings deepspeed_of(const RunSetup& setup, const OptionTexts& given) {
   const TrainOptions& options = setup.options;
   const Arrangement arrangement = setup.arrangement();
   DeepSpeedSettings settings;
+  for (const TrainOption& option : option_table()) {
+    const bool has_key = !option.deepspeed.empty() || !option.deepspeed_also.empty();
+    const auto found = given.find(option.name);
+    if (found != given.end() && !has_key && option.name != "--model")
+      add_flag(settings.flags_beside, option.name, found->second);
+  }
   Json& json = settings.json;
   json["train_micro_batch_size_per_gpu"] = options.micro_batch;
   json["gradient_accumulation_steps"] = options.grad_accum;
@@ -186,12 +192,15 @@ DeepSpeedSettings deepspeed_of(const RunSetup& setup) {
   const bool half = options.dtype == DType::f16;
   json[half ? "fp16" : "bf16"] = {{"enabled", options.dtype != DType::f32}};
   Json zero{{"stage", options.stage}};
+  bool path_in_json = false;
   const auto offload = [&](const char* key, const char* flag, const Shares& shares) {
     if (shares.on_device()) return;
-    if (auto block = offload_block(shares, options))
+    if (auto block = offload_block(shares, options)) {
+      path_in_json = path_in_json || block->contains("nvme_path");
       zero[key] = std::move(*block);
-    else
-      settings.flags_beside += fmt::format(" {} {}", flag, text_of(shares));
+    } else {
+      add_flag(settings.flags_beside, flag, text_of(shares));
+    }
   };
   offload("offload_optimizer", "--offload-optimizer", arrangement.placement.optimizer);
   offload("offload_param", "--offload-param", arrangement.placement.params);
@@ -203,10 +212,10 @@ DeepSpeedSettings deepspeed_of(const RunSetup& setup) {
     json["activation_checkpointing"] = {{"cpu_checkpointing", true}};
   else if (arrangement.activation_checkpointing)
     json["activation_checkpointing"] = {{"number_checkpoints", setup.config.layers}};
-  if (arrangement.placement.activations == Place::nvme) settings.flags_beside += " --offload-activations nvme";
-  const bool path_beside = settings.flags_beside.find("nvme") != std::string::npos;
-  if (path_beside)
-    settings.flags_beside += " --nvme-path " + (options.nvme_paths.empty() ? "DIR" : text_of(options.nvme_paths));
+  if (arrangement.placement.activations == Place::nvme)
+    add_flag(settings.flags_beside, "--offload-activations", "nvme");
+  if (arrangement.placement.in_files() && !path_in_json)
+    add_flag(settings.flags_beside, "--nvme-path", options.nvme_paths.empty() ? "DIR" : text_of(options.nvme_paths));
   if (!settings.flags_beside.empty()) settings.flags_beside.erase(0, 1);
   return settings;
 }

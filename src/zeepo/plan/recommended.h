@@ -47,11 +47,12 @@ Recommended as_run(const RunSetup& decided, const std::vector<RankRoom>& rooms, 
 // "mpirun -n 8 zeepo train --model DIR --data FILE ...": `given` are the options that the plan was asked with.
 std::string command_of(const Recommended& recommended, const OptionTexts& given);
 
-// As `zeepo train --config` and DeepSpeed read it, and the options for what DeepSpeed has no key for.
+// As `zeepo train --config` and DeepSpeed read it, and the options for what DeepSpeed has no key for: of the placement,
+// and of those that the plan was asked with.
 struct DeepSpeedSettings {
   nlohmann::ordered_json json;
   std::string flags_beside;
 };
-DeepSpeedSettings deepspeed_of(const RunSetup& setup);
+DeepSpeedSettings deepspeed_of(const RunSetup& setup, const OptionTexts& given);
 
 }  // namespace zeepo

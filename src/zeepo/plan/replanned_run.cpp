@@ -1,5 +1,7 @@
 #include "zeepo/plan/replanned_run.h"
 
+#include <exception>
+
 #include "zeepo/base/error.h"
 #include "zeepo/metrics/figure_text.h"
 #include "zeepo/plan/plan_machine.h"
@@ -35,7 +37,9 @@ PredictedStep predict_again(const Event& plan) {
   try {
     const TrainOptions options = options_of(plan);
     const int world = static_cast<int>(ranks);
-    const PlanMachine machine = probed_machine(options.backend, world);
+    const double threads = number_in(plan, "threads");
+    const PlanMachine machine =
+        probed_machine(options.backend, world, threads >= 1 && threads < 1e6 ? static_cast<int>(threads) : 0);
     if (!machine.rates) return {0, machine.source};
     const bool on_device = options.backend == Backend::cuda && world > 1;
     RunSetup setup =
@@ -47,7 +51,7 @@ PredictedStep predict_again(const Event& plan) {
     const auto time = step_time(setup, machine);
     return time ? PredictedStep{time->seconds, machine.source}
                 : PredictedStep{0, machine.source + " has not measured all that the run uses"};
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // a log may ask for anything
     return {0, error.what()};
   }
 }

@@ -61,6 +61,8 @@ double number_of(const Sweep& sweep, const std::string& value) {
 std::vector<SweepPoint> points_of(const std::vector<Sweep>& sweeps) {
   std::vector<SweepPoint> points{{}};
   for (const Sweep& sweep : sweeps) {
+    if (std::ranges::count(sweeps, sweep.name, &Sweep::name) > 1)
+      throw UsageError("plan: --sweep {0}=: given twice; write all values in one, as {0}=1,4,16", sweep.name);
     if (points.size() * sweep.values.size() > kMostSweepRows)
       throw UsageError("plan: --sweep {}: makes more than {} rows; give fewer values", sweep.name, kMostSweepRows);
     std::vector<SweepPoint> longer;

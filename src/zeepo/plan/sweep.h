@@ -20,7 +20,8 @@ Sweep parse_sweep(const std::string& text, const std::vector<std::string>& names
 // As its option reads it: "500M" of parameters, "10.5" GB/s.
 double number_of(const Sweep& sweep, const std::string& value);
 
-// One value of each sweep, the last one changing fastest. Throws UsageError past kMostSweepRows of them.
+// One value of each sweep, the last one changing fastest. Throws UsageError for two sweeps of one name
+// and past kMostSweepRows of them.
 inline constexpr std::size_t kMostSweepRows = 100'000;
 using SweepPoint = std::vector<std::pair<std::string, std::string>>;
 std::vector<SweepPoint> points_of(const std::vector<Sweep>& sweeps);

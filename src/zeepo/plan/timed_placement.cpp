@@ -1,6 +1,8 @@
 #include "zeepo/plan/timed_placement.h"
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/thread_pool.h"
+#include "zeepo/plan/plan_text.h"
 #include "zeepo/plan/recommended.h"
 #include "zeepo/zero/agreement.h"
 
@@ -36,24 +38,28 @@ Decided decide(const PlanMachine& known, const RunSetup& asked, const RunSetup& 
   told.step_seconds = (faster ? faster->run : least).time->seconds;
   if (!faster) {
     told.why = fmt::format(
-        "the fastest tiers first; a step is predicted to take {:.3g} s, none of the usual "
+        "the fastest tiers first; a step is predicted to take {}, none of the usual "
         "placements 5% less; {}",
-        *told.step_seconds, known.source);
+        short_seconds(*told.step_seconds), known.source);
     return decided;
   }
   decided.usual = faster->usual;
   told.by = PlacementChoice::By::time;
-  told.why = fmt::format("a step is predicted to take {:.3g} s, and {:.3g} s with {}; {}", *told.step_seconds,
-                         least.time->seconds, flags_of(by_bytes.arrangement()), known.source);
+  told.why = fmt::format("a step is predicted to take {}, and {} with {}; {}", short_seconds(*told.step_seconds),
+                         short_seconds(least.time->seconds), flags_of(by_bytes.arrangement()), known.source);
   return decided;
+}
+
+PlanMachine probed_for(const RunSetup& setup) {
+  const int threads = choose_threads(setup.options.threads, setup.ranks.ranks_on_node);
+  return probed_machine(setup.options.backend, setup.ranks.ranks, threads);
 }
 
 }  // namespace
 
 PlacementChoice placement_by_probe(const RunSetup& setup, const std::vector<RankRoom>& rooms, Communicator& ranks) {
   const bool decides = ranks.rank() == 0 && setup.options.choose.any();
-  return placement_on(decides ? probed_machine(setup.options.backend, setup.ranks.ranks) : PlanMachine{}, setup, rooms,
-                      ranks);
+  return placement_on(decides ? probed_for(setup) : PlanMachine{}, setup, rooms, ranks);
 }
 
 PlacementChoice placement_on(const PlanMachine& machine, const RunSetup& setup, const std::vector<RankRoom>& rooms,

@@ -5,6 +5,7 @@
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
+#include "zeepo/metrics/event_sink.h"
 
 namespace zeepo {
 namespace {
@@ -172,9 +173,11 @@ std::optional<MachineRates> kept_rates(const std::filesystem::path& path) {
 void keep(const MachineRates& rates, const std::filesystem::path& path) {
   std::error_code code;
   std::filesystem::create_directories(path.parent_path(), code);
-  if (code) throw Error("cannot make {}: {}", path.parent_path().string(), code.message());
+  if (code)
+    throw Error("probe: the result cannot be kept for plans: cannot make {}: {}", path.parent_path().string(),
+                code.message());
   OutputFile file(path);
-  file.write(to_json(rates).dump() + "\n");
+  file.write(line_of(to_json(rates)));
   file.commit();
 }
 

@@ -7,6 +7,7 @@
 #include "zeepo/base/say.h"
 #include "zeepo/base/size.h"
 #include "zeepo/base/stop_request.h"
+#include "zeepo/base/thread_pool.h"
 #include "zeepo/train/balance.h"
 #include "zeepo/train/option_table.h"
 #include "zeepo/train/run_sinks.h"
@@ -51,6 +52,7 @@ void RunReport::plan(const RunPlan& plan, const PlacementChoice& choice, std::in
                                {"steps", options.steps},
                                {"tokens_per_step", setup.tokens_per_step()},
                                {"world_size", communicator_.size()},
+                               {"threads", choose_threads(options.threads, communicator_.local_size())},
                                {"comm", communicator_.name()},
                                {"stage", options.stage},
                                {"samples", samples}};
