@@ -45,8 +45,11 @@ HttpResponse fault_answer(int status) {
 
 std::string prometheus_text(const ServeCounts& counts) {
   std::string text;
+  const auto describe = [&](const char* name, const char* type, const char* help) {
+    text += fmt::format("# HELP zeepo_{} {}\n# TYPE zeepo_{} {}\n", name, help, name, type);
+  };
   const auto add = [&](const char* name, const char* type, const char* help, auto value, const char* labels = "") {
-    if (*help != '\0') text += fmt::format("# HELP zeepo_{} {}\n# TYPE zeepo_{} {}\n", name, help, name, type);
+    if (*help != '\0') describe(name, type, help);
     text += fmt::format("zeepo_{}{} {}\n", name, labels, value);
   };
   add("requests_running", "gauge", "Texts in the batch.", counts.running);
@@ -62,8 +65,9 @@ std::string prometheus_text(const ServeCounts& counts) {
   add("kv_pages_free", "gauge", "Pages that no text has.", counts.kv_free_pages);
   add("passes_total", "counter", "Passes through the model.", counts.passes);
   add("pass_seconds_total", "counter", "Seconds of all passes.", counts.pass_seconds);
-  add("time_to_first_token_seconds_sum", "counter", "Seconds until first tokens.", counts.first_token_seconds);
-  add("time_to_first_token_seconds_count", "counter", "First tokens.", counts.first_tokens);
+  describe("time_to_first_token_seconds", "summary", "Seconds until first tokens.");
+  add("time_to_first_token_seconds_sum", "", "", counts.first_token_seconds);
+  add("time_to_first_token_seconds_count", "", "", counts.first_tokens);
   add("stall_seconds_total", "counter", "Seconds that passes waited, by what for.", counts.stalls.gather,
       "{tier=\"gather\"}");
   add("stall_seconds_total", "counter", "", counts.stalls.host, "{tier=\"host\"}");

@@ -92,6 +92,7 @@ Json Exchange::chunk(std::size_t i, Json delta) {
   choice["logprobs"] = choices_[i]->take_likelihoods();
   choice["finish_reason"] = nullptr;
   answer["choices"] = Json::array({std::move(choice)});
+  if (request_.include_usage) answer["usage"] = nullptr;  // the last chunk alone has it
   return answer;
 }
 

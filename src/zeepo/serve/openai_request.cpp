@@ -213,8 +213,11 @@ OpenAiRequest parse_chat(std::string_view text, const ServedModel& model) {
   const char* const limit = body.find("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
   request.max_new_tokens = body.find(limit) ? whole_in(body, limit, 0, 0, std::numeric_limits<std::int32_t>::max())
                                             : std::max<std::int64_t>(0, room_after(request, model));
+  const auto most_likely = static_cast<int>(whole_in(body, "top_logprobs", 0, 0, kMostLikely));
   if (flag_in(body, "logprobs"))
-    request.likelihoods = static_cast<int>(whole_in(body, "top_logprobs", 0, 0, kMostLikely));
+    request.likelihoods = most_likely;
+  else if (most_likely > 0)
+    throw BadRequest(kBadRequest, "top_logprobs: is for logprobs true");
   check_prompts(request, model);
   return request;
 }

@@ -92,6 +92,7 @@ OpenAiServer::OpenAiServer(const Options& options, const ServedModel& model, Tex
   server_.get("/metrics", guarded(Needs::key, &OpenAiServer::metrics));
   server_.get("/stats", guarded(Needs::key, &OpenAiServer::stats));
   server_.get("/v1/models", guarded(Needs::key, &OpenAiServer::models));
+  server_.get("/v1/models/" + model.name, guarded(Needs::key, &OpenAiServer::the_model));
   server_.post("/v1/completions", guarded(Needs::key, &OpenAiServer::completions));
   server_.post("/v1/chat/completions", guarded(Needs::key, &OpenAiServer::chat));
 }
@@ -130,14 +131,19 @@ HttpResponse OpenAiServer::stats(const HttpRequest&) {
   return json_answer(stats);
 }
 
-HttpResponse OpenAiServer::models(const HttpRequest&) {
-  const Json model{{"id", model_.name},
-                   {"object", "model"},
-                   {"created", created_},
-                   {"owned_by", "zeepo"},
-                   {"max_model_len", std::min(model_.config.max_positions, model_.positions)}};
-  return json_answer({{"object", "list"}, {"data", Json::array({model})}});
+Json OpenAiServer::model_json() const {
+  return {{"id", model_.name},
+          {"object", "model"},
+          {"created", created_},
+          {"owned_by", "zeepo"},
+          {"max_model_len", std::min(model_.config.max_positions, model_.positions)}};
 }
+
+HttpResponse OpenAiServer::models(const HttpRequest&) {
+  return json_answer({{"object", "list"}, {"data", Json::array({model_json()})}});
+}
+
+HttpResponse OpenAiServer::the_model(const HttpRequest&) { return json_answer(model_json()); }
 
 HttpResponse OpenAiServer::page(const HttpRequest&) {
   return {200, "text/html; charset=utf-8", std::string(serve_page())};

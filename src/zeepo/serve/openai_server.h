@@ -58,7 +58,9 @@ class OpenAiServer {
   HttpResponse health(const HttpRequest& request);
   HttpResponse metrics(const HttpRequest& request);
   HttpResponse stats(const HttpRequest& request);
+  nlohmann::ordered_json model_json() const;
   HttpResponse models(const HttpRequest& request);
+  HttpResponse the_model(const HttpRequest& request);
   HttpResponse page(const HttpRequest& request);
   HttpResponse completions(const HttpRequest& request);
   HttpResponse chat(const HttpRequest& request);
