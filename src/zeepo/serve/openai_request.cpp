@@ -1,5 +1,6 @@
 #include "zeepo/serve/openai_request.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -210,9 +211,11 @@ OpenAiRequest parse_chat(std::string_view text, const ServedModel& model) {
   }
   const auto rendered = model.chat->render(jinja::parse_json_value(messages.dump(), "messages"), options);
   request.prompts = {model.tokenizer.encode(rendered.text, AddSpecial::no)};
+  // All of a long context would take the places of others, and few answers are that long.
+  constexpr std::int64_t kUsualAnswer = 4096;
   const char* const limit = body.find("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
   request.max_new_tokens = body.find(limit) ? whole_in(body, limit, 0, 0, std::numeric_limits<std::int32_t>::max())
-                                            : std::max<std::int64_t>(0, room_after(request, model));
+                                            : std::clamp<std::int64_t>(room_after(request, model), 0, kUsualAnswer);
   const auto most_likely = static_cast<int>(whole_in(body, "top_logprobs", 0, 0, kMostLikely));
   if (flag_in(body, "logprobs"))
     request.likelihoods = most_likely;
