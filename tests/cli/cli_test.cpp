@@ -273,6 +273,9 @@ TEST(Generate, FaultsExitWithOne) {
   expect_failure(zeepo_with(generate({"--ids", "1", "--max-new-tokens", "1000"})), 1, {"128 positions"});
   expect_failure(zeepo_with(generate({"--ids", "1", "--memory", "device=64KiB"}, golden("gpt2-tiny"))), 1,
                  {"memory", "64.00 KiB"});
+  const Finished unwritable = zeepo_with(generate({"--ids", "1", "--logits", "/nowhere/logits"}));
+  expect_failure(unwritable, 1, {"/nowhere/logits"});
+  EXPECT_EQ(unwritable.out, "") << "generates first";
 }
 
 TEST(Tokenize, TextComesBackAsItWas) {

@@ -56,12 +56,6 @@ std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& model, cons
   return tokenizer;
 }
 
-void save_logits(const std::filesystem::path& path, std::int64_t vocab, const std::vector<float>& logits) {
-  SafetensorsWriter file(path, {{"logits", DType::f32, {static_cast<std::int64_t>(logits.size()) / vocab, vocab}}});
-  file.write(logits);
-  file.commit();
-}
-
 // What has been generated, as it comes, on the one rank that speaks.
 class Speech {
  public:
@@ -102,6 +96,11 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   const bool speaks = communicator.rank() == 0;
   Speech speech(tokenizer ? &*tokenizer : nullptr, speaks && !options.json);
 
+  std::optional<SafetensorsWriter> logits_file;  // where it cannot be, that is said before the weights are read
+  if (speaks && !options.logits.empty())
+    logits_file.emplace(options.logits,
+                        std::vector<SafetensorsWriter::Tensor>{
+                            {"logits", DType::f32, {static_cast<std::int64_t>(prompt.size()), config.vocab}}});
   const auto logits_of_prompt = [&](ModelEngine& engine, LanguageModel& model) {
     return options.logits.empty() ? std::vector<float>{} : prompt_logits(engine, model, prompt);
   };
@@ -122,6 +121,10 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
     say("placement chosen: {}\n", placement_flags(inference.plan().options));
   tell_of_copies(inference, communicator);
   const auto logits = logits_of_prompt(inference.engine(), inference.model());
+  if (logits_file) {
+    logits_file->write(logits);
+    logits_file->commit();
+  }
   const auto on_token = [&](std::int32_t token) { speech.token(token); };
   Generation result;
   if (pages) {
@@ -136,8 +139,6 @@ void run(const InferenceOptions& asked, GenerateRequest options, Communicator& c
   speech.finish();
   if (where.timeline) where.timeline->end_steps();
   inference.engine().settle();
-  if (speaks && !options.logits.empty()) save_logits(options.logits, config.vocab, logits);
-
   const nlohmann::ordered_json summary = generation_summary(inference, result);
   if (traced) traced->write();
   if (!speaks) return;
