@@ -336,6 +336,64 @@ TEST_P(Batched, OneTextThroughPagesIsThatOfGenerate) {
   EXPECT_GT(made.last_pass().moved.carried.to_host, 0);
 }
 
+// To the bit, in chunks and beside another text.
+TEST_P(Batched, AScoredPromptHasTheLikelihoodsOfItsLogits) {
+  const BatchLimits limits = tight();
+  Inference inference(options(), alone(), [&](ModelEngine& engine, LanguageModel& model) {
+    rehearse(engine, model, kv_dtype(options()), limits);
+    (void)prompt_logits(engine, model, Ids(20, 1));
+  });
+  Ids prompt = golden_.values.at("prompt").get<Ids>();
+  prompt.resize(20, 5);
+  const auto logits = prompt_logits(inference.engine(), inference.model(), prompt);
+  const auto vocab = static_cast<std::size_t>(golden_.config.vocab);
+  BatchPass pass(inference.engine(), inference.model(), kv_dtype(options()), limits);
+  BatchGenerator batch(pass, golden_.config, limits);
+  for (const std::int64_t new_tokens : {3, 0}) {
+    TextRequest scored, other;
+    scored.prompt = other.prompt = prompt;
+    scored.options.max_new_tokens = new_tokens;
+    other.options.max_new_tokens = 3;
+    scored.likelihoods = other.likelihoods = 2;
+    scored.scores_prompt = true;
+    std::vector<float> expected, got;
+    Ids plain, after;
+    for (std::size_t i = 1; i < prompt.size(); ++i)
+      expected.push_back(log_probability(std::span(logits).subspan(vocab * (i - 1), vocab), prompt[i]));
+    scored.on_prompt = [&](const NewToken& token) {
+      EXPECT_EQ(token.number, got.size() + 1);
+      EXPECT_EQ(token.token, prompt[token.number]);
+      EXPECT_EQ(token.most_likely.size(), 2u);
+      EXPECT_TRUE(after.empty());
+      got.push_back(token.log_probability);
+    };
+    scored.on_token = [&](const NewToken& token) {
+      after.push_back(token.token);
+      return true;
+    };
+    other.on_token = [&](const NewToken& token) {
+      plain.push_back(token.token);
+      return true;
+    };
+    TextEnd how = TextEnd::unwanted;
+    scored.on_end = [&](TextEnd why, const std::string& failure) {
+      how = why;
+      EXPECT_EQ(failure, "");
+    };
+    batch.add(std::move(other));
+    batch.add(std::move(scored));
+    while (batch.step()) {
+    }
+    EXPECT_EQ(got, expected);
+    EXPECT_EQ(how, TextEnd::length);
+    plain.resize(static_cast<std::size_t>(new_tokens));
+    EXPECT_EQ(after, plain);
+  }
+  for (const Place place : kPlaces)
+    EXPECT_LE(static_cast<std::int64_t>(inference.session().peak(place).total),
+              inference.plan().memory.bytes[static_cast<std::size_t>(place)]);
+}
+
 TEST(BatchGenerator, AskedForTooMuchSaysSoAndGoesOn) {
   const Golden golden = load_golden("golden/llama-tiny");
   const BatchLimits limits{.sequences = 2, .prefill_tokens = 8, .page_rows = 4, .pages = 3};

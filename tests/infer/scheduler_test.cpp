@@ -69,6 +69,32 @@ TEST(Scheduler, GoesOnAfterTheDraftedTokensThatWereRight) {
   EXPECT_FALSE(scheduler.next().another);
 }
 
+// Rows of logits are as many as sequences that may run.
+TEST(Scheduler, PromptsOfWhichEveryRowIsWantedShareWhatOthersLeave) {
+  Scheduler scheduler(limits(4, 50, 20));
+  scheduler.add(1, prompt_of(2), 10);
+  scheduler.add(2, prompt_of(7), 3, PromptLogits::all);
+  scheduler.add(3, prompt_of(2), 3, PromptLogits::all);
+  const auto rows = [](const BatchStep& step) {
+    std::vector<std::int64_t> wanted;
+    for (const BatchPart& part : step.parts) wanted.push_back(part.logit_rows());
+    return wanted;
+  };
+  using Rows = std::vector<std::int64_t>;
+  EXPECT_EQ(rows(scheduler.next()), (Rows{1, 3}));  // the third waits
+  scheduler.continue_with(1, 50);
+  EXPECT_EQ(rows(scheduler.next()), (Rows{1, 3}));
+  scheduler.continue_with(1, 51);
+  const BatchStep third = scheduler.next();
+  EXPECT_EQ(rows(third), (Rows{1, 1, 2}));
+  EXPECT_EQ(third.parts[1].past, 6);
+  EXPECT_TRUE(third.parts[1].scored && third.parts[1].wants_logits);
+  for (const std::uint64_t sequence : {1, 2, 3}) scheduler.continue_with(sequence, 60);
+  const BatchStep decoding = scheduler.next();
+  EXPECT_EQ(rows(decoding), (Rows{1, 1, 1}));
+  EXPECT_FALSE(decoding.parts[1].scored);
+}
+
 TEST(Scheduler, AdmitsByPagesInTheOrderOfComing) {
   Scheduler scheduler(limits(8, 100, 5));  // 20 positions
   scheduler.add(1, prompt_of(8), 5);       // 12 positions: the last token is not run

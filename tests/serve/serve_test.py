@@ -2,6 +2,7 @@
 """serve_test.py PROGRAM [SECONDS]: `zeepo serve` as clients see it, well-behaved ones and others.
 
 Many clients at once ask twice each, or for SECONDS, and then report what they saw."""
+import gzip
 import json
 import signal
 import socket
@@ -11,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from server import SLOW, TEMPLATE, Server, generated, make_model, until
+from server import SLOW, TEMPLATE, Server, generated, generated_ids, make_model, until
 
 PROGRAM = sys.argv[1]
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 0
@@ -71,6 +72,8 @@ def plain_paths(server):
     assert server.get("/health").json() == {"status": "ok"}
     models = server.get("/v1/models").json()
     assert models["object"] == "list" and models["data"][0]["id"] == "tiny-chat", models
+    assert server.get("/v1/models/tiny-chat").json() == models["data"][0]
+    expect_error(server.get("/v1/models/other"), 404)
     metrics = server.get("/metrics")
     assert metrics.status == 200 and b"\nzeepo_requests_running 0\n" in metrics.body, metrics.body
     page = server.get("/")
@@ -98,6 +101,11 @@ def openai_details(server, expected):
     for own, others in zip(likely["token_logprobs"], likely["top_logprobs"]):
         assert own <= 0 and abs(own - max(others.values())) < 1e-5 and len(others) <= 3, likely
     assert server.complete(prompt, 4).json()["choices"][0]["logprobs"] is None
+    # A token that is unlikely is there beside the likely ones.
+    for seed in range(4):
+        likely = server.complete(prompt, 8, temperature=2, seed=seed, logprobs=1).json()["choices"][0]["logprobs"]
+        for token, own, others in zip(likely["tokens"], likely["token_logprobs"], likely["top_logprobs"]):
+            assert others[token] == own and 1 <= len(others) <= 2, likely
     # Ids, several prompts, several choices of each.
     answer = server.complete([prompt, "another"], 4, n=2).json()
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
@@ -110,6 +118,50 @@ def openai_details(server, expected):
     # Usage at the end of a stream.
     events = server.complete(prompt, 5, stream=True, stream_options={"include_usage": True}).events()
     assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] == 5, events[-1]
+    assert all(event["usage"] is None for event in events[:-1]), events
+
+
+def echoes(server, expected, continued):
+    """The prompt first; with logprobs its tokens too, whatever runs beside it."""
+    prompt = next(prompt for prompt in expected if "Über" in prompt and len(expected[prompt]["text"]) > 3)
+    text = expected[prompt]["text"]
+    for stream in (False, True):
+        answer = server.complete(prompt, TOKENS, echo=True, stream=stream)
+        got = streamed_text(answer) if stream else answer.json()["choices"][0]["text"]
+        assert got == prompt + text, (got, prompt, text)
+    assert server.complete(prompt, 0, echo=True).json()["choices"][0]["text"] == prompt
+    assert [choice["text"] for choice in server.complete([prompt, "b"], 0, echo=True, n=2).json()["choices"]] == [prompt] * 2 + ["b"] * 2
+    plain = server.complete(prompt, 4, logprobs=2).json()
+    scored = server.complete(prompt, 4, echo=True, logprobs=2).json()
+    assert scored["usage"] == plain["usage"] and scored["choices"][0]["finish_reason"] == "length"
+    tokens = plain["usage"]["prompt_tokens"]
+    own, likely = plain["choices"][0]["logprobs"], scored["choices"][0]["logprobs"]
+    assert likely["token_logprobs"][0] is None and likely["top_logprobs"][0] is None and likely["text_offset"][0] == 0
+    assert all(len(values) == tokens + 4 for values in likely.values()), likely
+    for name in ("tokens", "token_logprobs", "top_logprobs"):
+        assert likely[name][tokens:] == own[name], (name, likely, own)
+    assert likely["text_offset"][tokens] == len(prompt), likely
+    # A token is as likely in a prompt as it was when it was chosen: to the bit.
+    alone = server.complete([5, 6, 7], 12, logprobs=0).json()["choices"][0]["logprobs"]["token_logprobs"]
+    known = server.complete([5, 6, 7] + continued, 0, echo=True, logprobs=0).json()["choices"][0]["logprobs"]["token_logprobs"]
+    assert known[3:] == alone, (known, alone)
+    # In a stream the pieces have all of it.
+    events = server.complete(prompt, 4, echo=True, logprobs=2, stream=True).events()
+    streamed = [value for event in events if event["choices"][0]["logprobs"] for value in event["choices"][0]["logprobs"]["token_logprobs"]]
+    assert streamed == likely["token_logprobs"], (streamed, likely)
+
+
+def odd_bodies(server):
+    """Bodies are JSON whatever they are called, and are never expanded."""
+    prompt = "word " * 40
+    plain = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 2, "temperature": 0, "user": "u" * 20000})
+    assert plain.status == 200, plain.body
+    for kind in ("application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x", ""):
+        answer = server.post("/v1/completions", json.dumps({"prompt": prompt, "max_tokens": 2, "temperature": 0, "user": "u" * 20000}),
+                             **{"Content-Type": kind})
+        assert answer.status == 200 and answer.json()["choices"] == plain.json()["choices"], (kind, answer.body)
+    bomb = gzip.compress(b" " * (1 << 26) + b'{"prompt":"a","max_tokens":1}')
+    expect_error(server.post("/v1/completions", bomb, **{"Content-Encoding": "gzip"}), 400)
 
 
 def chat(server):
@@ -147,7 +199,7 @@ def wrong_requests(server):
     for change in ({"max_tokens": -1}, {"max_tokens": 1e9}, {"max_tokens": 100000}, {"max_tokens": "a"}, {"temperature": -1},
                    {"temperature": 1e400}, {"temperature": "hot"}, {"top_p": 2}, {"n": 0}, {"n": 100000}, {"n": 1.5}, {"stop": ""},
                    {"stop": 5}, {"stop": ["a"] * 100}, {"logprobs": 1000}, {"stream": "yes"}, {"prompt": [99999999]},
-                   {"prompt": [-1]}, {"prompt": ["a", 5]}, {"echo": True}, {"suffix": "b"}, {"logit_bias": {"5": 1}},
+                   {"prompt": [-1]}, {"prompt": ["a", 5]}, {"echo": 1}, {"suffix": "b"}, {"logit_bias": {"5": 1}},
                    {"best_of": 3}, {"seed": "x"}, {"stream_options": 5}, {"presence_penalty": 1}, {"prompt": "a" * 20000}):
         expect_error(server.post(path, {**good, **change}), 400)
     expect_error(server.post(path, {**good, "model": "gpt-4"}), 404)
@@ -155,7 +207,7 @@ def wrong_requests(server):
     for change in ({"messages": []}, {"messages": "a"}, {"messages": [5]}, {"messages": [{"content": "a"}]},
                    {"messages": [{"role": "user", "content": 5}]}, {"tools": [{"type": "function"}]},
                    {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, {"chat_template_kwargs": 5},
-                   {"response_format": {"type": "json_object"}}, {"top_logprobs": 99, "logprobs": True}):
+                   {"response_format": {"type": "json_object"}}, {"top_logprobs": 99, "logprobs": True}, {"top_logprobs": 2}, {"echo": True}):
         expect_error(server.post(chats, {"messages": hello, "max_tokens": 2, **change}), 400)
     for method, where in (("GET", "/nowhere"), ("GET", path), ("POST", "/"), ("PUT", path), ("DELETE", "/v1/models")):
         connection = server.connection()
@@ -325,11 +377,14 @@ def main():
         directory = Path(name)
         model = make_model(PROGRAM, directory)
         expected = generated(PROGRAM, model, prompts(), TOKENS)
+        continued = generated_ids(PROGRAM, model, [5, 6, 7], 12)
         with Server(PROGRAM, model, "--max-batch", "24", "--max-queue", "128", "--max-body", "2MiB") as server:
             halves = half_requests(server)
             plain_paths(server)
             many_clients(server, expected)
             openai_details(server, expected)
+            echoes(server, expected, continued)
+            odd_bodies(server)
             chat(server)
             wrong_requests(server)
             rude_clients(server, expected)

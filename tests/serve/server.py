@@ -58,6 +58,13 @@ def generated(program, model, prompts, tokens):
     return dict(zip(prompts, map(json.loads, done.stdout.splitlines())))
 
 
+def generated_ids(program, model, ids, tokens):
+    """The new ids of `zeepo generate --ids`."""
+    done = subprocess.run([program, "generate", "--model", model, "--ids", ",".join(map(str, ids)), "--max-new-tokens", str(tokens),
+                           "--json", "--device", "cpu", *MEMORY], check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[0])["ids"]
+
+
 class Answer:
     def __init__(self, response):
         self.status = response.status

@@ -35,17 +35,28 @@ std::vector<LikelyToken> most_likely(std::span<const float> logits, int n) {
   return likely;
 }
 
+namespace {
+
+void add_likelihoods(const TextRequest& request, std::span<const float> logits, NewToken& token) {
+  if (request.likelihoods < 0) return;
+  token.log_probability = log_probability(logits, token.token);
+  token.most_likely = most_likely(logits, request.likelihoods);
+}
+
+}  // namespace
+
 BatchGenerator::BatchGenerator(BatchPass& pass, const ModelConfig& config, const BatchLimits& limits)
     : pass_(pass), config_(config), limits_(limits), scheduler_(limits) {}
 
 std::uint64_t BatchGenerator::add(TextRequest request) {
   check_prompt(config_, request.prompt, request.options.max_new_tokens);
   const std::uint64_t name = next_name_++;
-  if (request.options.max_new_tokens == 0) {
+  if (request.options.max_new_tokens == 0 && !request.scores_prompt) {
     request.on_end(TextEnd::length, "");
     return name;
   }
-  scheduler_.add(name, request.prompt, request.options.max_new_tokens);
+  scheduler_.add(name, request.prompt, std::max<std::int64_t>(1, request.options.max_new_tokens),
+                 request.scores_prompt ? PromptLogits::all : PromptLogits::last);
   requests_.emplace(name, Running{std::move(request), 0, limits_.draft_tokens});
   return name;
 }
@@ -71,7 +82,11 @@ bool BatchGenerator::step() {
   last_new_tokens_ = 0;
   for (const BatchPart& part : step.parts) {
     const auto rows = static_cast<std::size_t>(part.logit_rows());
-    if (rows > 0) take(part, std::span(result.logits).subspan(vocab * row, vocab * rows));
+    const auto logits = std::span(result.logits).subspan(vocab * row, vocab * rows);
+    if (part.scored)
+      take_scored(part, logits);
+    else if (rows > 0)
+      take(part, logits);
     row += rows;
   }
   return true;
@@ -89,7 +104,8 @@ void BatchGenerator::draft(BatchStep& step) {
     const Running& running = requests_.at(part.sequence);
     const std::int64_t left = running.request.options.max_new_tokens - static_cast<std::int64_t>(running.tokens);
     const std::int64_t most = std::min(running.draft_tokens, left - 1);  // one comes from the pass itself
-    if (part.past > 0 && part.ids.size() == 1 && part.wants_logits) texts.push_back({&part, &running, most});
+    if (part.past > 0 && part.ids.size() == 1 && part.wants_logits && !part.scored)
+      texts.push_back({&part, &running, most});
   }
   const std::int64_t share = limits_.drafted_at_once / std::max<std::int64_t>(1, std::ssize(texts));
   for (Text& text : texts) text.most = std::min(text.most, share);
@@ -141,6 +157,23 @@ void BatchGenerator::take(const BatchPart& part, std::span<const float> logits) 
   }
 }
 
+// A row tells of the token after its own: the last one of a prompt of the first new token.
+void BatchGenerator::take_scored(const BatchPart& part, std::span<const float> logits) {
+  const auto vocab = static_cast<std::size_t>(pass_.vocab());
+  const TextRequest& request = requests_.at(part.sequence).request;
+  for (std::size_t i = 0; i < part.ids.size(); ++i) {
+    const auto row = logits.subspan(vocab * i, vocab);
+    const std::size_t next = static_cast<std::size_t>(part.past) + i + 1;
+    if (next == request.prompt.size()) {
+      if (const auto token = take_token(part.sequence, row)) scheduler_.continue_with(part.sequence, *token);
+      return;
+    }
+    NewToken known{.token = request.prompt[next], .number = next};
+    add_likelihoods(request, row, known);
+    request.on_prompt(known);
+  }
+}
+
 std::optional<std::int32_t> BatchGenerator::take_token(std::uint64_t name, std::span<const float> logits) {
   Running& running = requests_.at(name);
   const GenerateOptions& options = running.request.options;
@@ -148,6 +181,7 @@ std::optional<std::int32_t> BatchGenerator::take_token(std::uint64_t name, std::
     end(name, why, failure);
     return std::nullopt;
   };
+  if (options.max_new_tokens == 0) return ended(TextEnd::length);
   NewToken made;
   made.number = running.tokens;
   try {
@@ -157,10 +191,7 @@ std::optional<std::int32_t> BatchGenerator::take_token(std::uint64_t name, std::
   }
   ++running.tokens;
   ++last_new_tokens_;
-  if (running.request.likelihoods >= 0) {
-    made.log_probability = log_probability(logits, made.token);
-    made.most_likely = most_likely(logits, running.request.likelihoods);
-  }
+  add_likelihoods(running.request, logits, made);
   if (!running.request.on_token(made)) return ended(TextEnd::unwanted);
   if (std::ranges::find(options.stop, made.token) != options.stop.end()) return ended(TextEnd::stop);
   if (running.tokens >= static_cast<std::uint64_t>(options.max_new_tokens)) return ended(TextEnd::length);

@@ -25,7 +25,7 @@ struct LikelyToken {
 
 struct NewToken {
   std::int32_t token = 0;
-  std::uint64_t number = 0;                   // from 0
+  std::uint64_t number = 0;                   // from 0; of a prompt's token its place there
   float log_probability = 0;                  // where likelihoods are wanted
   std::vector<LikelyToken> most_likely = {};  // the most likely first
 };
@@ -36,6 +36,9 @@ struct TextRequest {
   std::vector<std::int32_t> prompt;
   GenerateOptions options;
   int likelihoods = -1;  // how many most likely tokens each token comes with; -1: not even its own likelihood
+  // Every token of the prompt but the first comes with them too: before the first new token, to on_prompt.
+  bool scores_prompt = false;
+  std::function<void(const NewToken&)> on_prompt = [](const NewToken&) {};
   // Its first tokens are about to run.
   std::function<void()> on_start = [] {};
   // False: wants no more; it ends as unwanted.
@@ -91,6 +94,7 @@ class BatchGenerator {
   // One more token of a draft. False: the draft ends with it, or before it.
   static bool add_draft(const Running& running, std::span<const float> logits, BatchPart& part);
   void take(const BatchPart& part, std::span<const float> logits);
+  void take_scored(const BatchPart& part, std::span<const float> logits);
   // The next token, unless that has ended the request.
   std::optional<std::int32_t> take_token(std::uint64_t name, std::span<const float> logits);
   void end(std::uint64_t name, TextEnd why, const std::string& failure = "");

@@ -32,8 +32,11 @@ struct BatchPart {
   std::vector<std::int32_t> pages = {};
   bool wants_logits = false;  // of its last token, and of as many before it as are drafted
   std::int64_t drafted = 0;   // how many of the ids, the last ones, a draft has chosen
+  bool scored = false;        // of a prompt: the logits of all its ids are wanted
 
-  std::int64_t logit_rows() const { return wants_logits ? drafted + 1 : 0; }
+  std::int64_t logit_rows() const {
+    return scored ? static_cast<std::int64_t>(ids.size()) : wants_logits ? drafted + 1 : 0;
+  }
   std::int64_t undrafted() const { return static_cast<std::int64_t>(ids.size()) - drafted; }
 };
 

@@ -18,13 +18,14 @@ std::int64_t Scheduler::pages_for(std::int64_t prompt_tokens, std::int64_t new_t
   return limits_.pages_for(prompt_tokens + std::max<std::int64_t>(new_tokens, 1) - 1);
 }
 
-void Scheduler::add(std::uint64_t sequence, std::vector<std::int32_t> prompt, std::int64_t new_tokens) {
+void Scheduler::add(std::uint64_t sequence, std::vector<std::int32_t> prompt, std::int64_t new_tokens,
+                    PromptLogits wanted) {
   const auto tokens = static_cast<std::int64_t>(prompt.size());
   if (prompt.empty()) throw Error("batch: sequence {} has no tokens", sequence);
   if (pages_for(tokens, new_tokens) > pool_.pages())
     throw Error("batch: {} prompt tokens and {} new ones, but the KV cache holds {} positions", tokens, new_tokens,
                 limits_.positions());
-  waiting_.push_back({sequence, std::move(prompt), 0, new_tokens, {}});
+  waiting_.push_back({sequence, std::move(prompt), 0, new_tokens, wanted == PromptLogits::all, {}});
 }
 
 void Scheduler::admit() {
@@ -42,17 +43,23 @@ BatchStep Scheduler::next() {
   admit();
   BatchStep step;
   std::int64_t room = limits_.prefill_tokens;
+  std::int64_t rows = limits_.sequences - std::ranges::count(running_, false, &Sequence::scored);
   for (Sequence& sequence : running_) {
-    const bool decodes = sequence.past > 0 && sequence.ids.size() == 1;
+    const bool decodes = sequence.past > 0 && sequence.ids.size() == 1 && !sequence.scored;
     const auto left = static_cast<std::int64_t>(sequence.ids.size());
-    const std::int64_t count = decodes ? 1 : std::min(left, room);
+    const std::int64_t count = decodes ? 1 : std::min({left, room, sequence.scored ? rows : room});
     if (count == 0) continue;
     if (!decodes) room -= count;
+    if (sequence.scored) rows -= count;
     const auto end = sequence.ids.begin() + static_cast<std::ptrdiff_t>(count);
     step.parts.push_back({sequence.name, sequence.past, {sequence.ids.begin(), end}, sequence.pages, count == left});
+    step.parts.back().scored = sequence.scored;
     sequence.ids.erase(sequence.ids.begin(), end);
     sequence.past += count;
-    if (count == left) --sequence.new_tokens;
+    if (count == left) {
+      --sequence.new_tokens;
+      sequence.scored = false;
+    }
     step.another |= sequence.new_tokens > 0;
   }
   step.another |= !step.parts.empty() && (!waiting_.empty() || running_.size() > step.parts.size());

@@ -2,7 +2,9 @@
 //
 // Sequences join when there is a place and the KV cache has pages for all that they may become, in the order in which
 // they came; they leave when they end, and their pages are free at once. A pass has the last token of every sequence
-// that is past its prompt, and up to so many tokens of prompts. Pure: it computes nothing, so that a test can try all.
+// that is past its prompt, and up to so many tokens of prompts. It has a row of logits for each sequence that may run:
+// prompts of which every row is wanted share what the others leave. Pure: it computes nothing, so that a test can try
+// all.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +16,17 @@
 
 namespace zeepo {
 
+// Of which tokens of a prompt the logits are wanted.
+enum class PromptLogits { last, all };
+
 class Scheduler {
  public:
   // Throws Error for limits that let nothing run.
   explicit Scheduler(const BatchLimits& limits);
 
   // Waits for a place. `sequence` names it from now on. Throws Error where even all pages would be too few.
-  void add(std::uint64_t sequence, std::vector<std::int32_t> prompt, std::int64_t new_tokens);
+  void add(std::uint64_t sequence, std::vector<std::int32_t> prompt, std::int64_t new_tokens,
+           PromptLogits wanted = PromptLogits::last);
   // The next pass; no parts when there is nothing to run. `another` says whether the sequences of the pass, or others
   // that wait, go on after it. What it names is taken as done.
   BatchStep next();
@@ -42,6 +48,7 @@ class Scheduler {
     std::uint64_t name;
     std::vector<std::int32_t> ids;  // that have not been run
     std::int64_t past, new_tokens;
+    bool scored;  // its prompt is being read, and every row of logits is wanted
     std::vector<std::int32_t> pages;
   };
   void admit();

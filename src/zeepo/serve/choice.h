@@ -14,9 +14,11 @@ namespace zeepo {
 
 class Choice {
  public:
-  // Borrows both.
-  Choice(const Tokenizer& tokenizer, const OpenAiRequest& request);
+  // Borrows both. `number` counts the choices of the request.
+  Choice(const Tokenizer& tokenizer, const OpenAiRequest& request, std::size_t number);
 
+  // A token of the prompt that has been scored. The prompt's text comes with the first new token, or at the end.
+  void add_prompt(const NewToken& token);
   // What the token lets be told: whole characters that are no beginning of a stop string. Nothing once it has ended.
   std::string add(const NewToken& made);
   // No token follows: what was held back.
@@ -30,13 +32,16 @@ class Choice {
   nlohmann::ordered_json take_likelihoods();
 
  private:
-  void note(const NewToken& made);
+  enum class Likelihood { known, unknown };
+  void note(const NewToken& made, Likelihood how = Likelihood::known);
+  std::string take_echo();
   nlohmann::ordered_json likely_in_chat(std::int32_t token, float log_probability) const;
 
   const Tokenizer& tokenizer_;
   const OpenAiRequest& request_;
   StreamDecoder decoder_;
   StopStrings stops_;
+  std::string echo_;  // not yet told
   std::string finish_reason_;
   std::int64_t tokens_ = 0, characters_ = 0;
   nlohmann::ordered_json likelihoods_;

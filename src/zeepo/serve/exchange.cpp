@@ -25,7 +25,7 @@ Exchange::Exchange(const ServedModel& model, OpenAiRequest request, std::vector<
       id_(std::move(id)),
       created_(std::time(nullptr)) {
   for (std::size_t i = 0; i < tickets_.size(); ++i)
-    choices_.push_back(std::make_unique<Choice>(model.tokenizer, request_));
+    choices_.push_back(std::make_unique<Choice>(model.tokenizer, request_, i));
 }
 
 Exchange::~Exchange() {
@@ -45,6 +45,7 @@ void Exchange::listen(const std::function<void(std::size_t, const std::string&)>
     patience = std::chrono::milliseconds(choices_.size() > 1 ? 2 : 0);
     if (!news.failure.empty()) throw Error("{}", news.failure);
     std::string text;
+    for (const NewToken& token : news.prompt) choice.add_prompt(token);
     for (const NewToken& made : news.tokens) text += choice.add(made);
     if (choice.ended()) tickets_[i]->abandon();  // a stop string: no more tokens are wanted
     if (news.ended) text += choice.end(*news.ended);

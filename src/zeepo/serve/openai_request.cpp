@@ -50,7 +50,6 @@ void refuse_unsupported(const JsonValue& body) {
     if (body.find(name)) throw BadRequest(kBadRequest, "{}: zeepo does not support it", name);
   if (const auto format = body.find("response_format"); format && format->type() != "text")
     throw BadRequest(kBadRequest, "response_format: zeepo has only the type text");
-  if (flag_in(body, "echo")) throw BadRequest(kBadRequest, "echo: zeepo does not support it");
 }
 
 std::vector<std::string> stops_in(const JsonValue& body) {
@@ -125,29 +124,30 @@ std::int32_t id_in(const JsonValue& value) {
   return static_cast<std::int32_t>(value.integer(0, std::numeric_limits<std::int32_t>::max()));
 }
 
-std::vector<std::vector<std::int32_t>> prompts_in(const JsonValue& body, const ServedModel& model) {
+struct Prompt {
+  std::vector<std::int32_t> ids;
+  std::optional<std::string> text;  // where it was given
+};
+
+Prompt prompt_of(const JsonValue& value, const ServedModel& model) {
+  if (value.is_string()) return {model.tokenizer.encode(value.string(), AddSpecial::yes), value.string()};
+  Prompt prompt;
+  for (const JsonValue& id : value.items()) prompt.ids.push_back(id_in(id));
+  return prompt;
+}
+
+// A text, ids, or a list of these.
+std::vector<Prompt> prompts_in(const JsonValue& body, const ServedModel& model) {
   const JsonValue prompt = body.at("prompt");
-  const auto encoded = [&](const std::string& text) { return model.tokenizer.encode(text, AddSpecial::yes); };
-  if (prompt.is_string()) return {encoded(prompt.string())};
+  if (prompt.is_string()) return {prompt_of(prompt, model)};
   const std::vector<JsonValue> items = prompt.items();
   if (items.empty()) throw BadRequest(kBadRequest, "prompt: is empty");
-  std::vector<std::vector<std::int32_t>> prompts;
-  if (items.front().raw().is_number()) {
-    auto& ids = prompts.emplace_back();
-    for (const JsonValue& item : items) ids.push_back(id_in(item));
-    return prompts;
-  }
+  if (items.front().raw().is_number()) return {prompt_of(prompt, model)};
   if (static_cast<std::int64_t>(items.size()) > model.most_sequences)
     throw BadRequest(kBadRequest, "prompt: {} of them, this server runs at most {} at a time", items.size(),
                      model.most_sequences);
-  for (const JsonValue& item : items) {
-    if (item.is_string()) {
-      prompts.push_back(encoded(item.string()));
-      continue;
-    }
-    auto& ids = prompts.emplace_back();
-    for (const JsonValue& id : item.items()) ids.push_back(id_in(id));
-  }
+  std::vector<Prompt> prompts;
+  for (const JsonValue& item : items) prompts.push_back(prompt_of(item, model));
   return prompts;
 }
 
@@ -185,7 +185,11 @@ OpenAiRequest parse_completion(std::string_view text, const ServedModel& model) 
   const nlohmann::json object = parse_json_object(text, "request");
   const JsonValue body = checked(object, model);
   OpenAiRequest request = common(body);
-  request.prompts = prompts_in(body, model);
+  const bool echo = flag_in(body, "echo");
+  for (Prompt& prompt : prompts_in(body, model)) {
+    if (echo) request.echoes.push_back(prompt.text ? *prompt.text : model.tokenizer.decode(prompt.ids, Special::skip));
+    request.prompts.push_back(std::move(prompt.ids));
+  }
   constexpr std::int64_t kDefault = 16;  // OpenAI's
   request.max_new_tokens = whole_in(body, "max_tokens", kDefault, 0, std::numeric_limits<std::int32_t>::max());
   request.likelihoods = static_cast<int>(whole_in(body, "logprobs", -1, 0, kMostLikely));
@@ -198,6 +202,7 @@ OpenAiRequest parse_chat(std::string_view text, const ServedModel& model) {
   const JsonValue body = checked(object, model);
   if (!model.chat)
     throw BadRequest(kBadRequest, "the model has no chat template; use /v1/completions, or add chat_template.jinja");
+  if (flag_in(body, "echo")) throw BadRequest(kBadRequest, "echo: is for /v1/completions");
   OpenAiRequest request = common(body);
   request.chat = true;
   (void)body.at("messages");

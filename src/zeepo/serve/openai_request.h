@@ -42,13 +42,16 @@ struct ServedModel {
 struct OpenAiRequest {
   bool chat = false;
   std::vector<std::vector<std::int32_t>> prompts;
-  std::int64_t copies = 1;  // "n": of each prompt
+  std::vector<std::string> echoes;  // what each answer begins with, by prompt; none: with its own text
+  std::int64_t copies = 1;          // "n": of each prompt
   std::int64_t max_new_tokens = 16;
   Sampling sampling;
   std::vector<std::string> stop;
   int likelihoods = -1;  // see TextRequest
   bool stream = false, include_usage = false, ignore_eos = false;
 
+  // Whether the prompts' tokens come with likelihoods, too.
+  bool scores_prompts() const { return !echoes.empty() && likelihoods >= 0; }
   std::int64_t sequences() const { return static_cast<std::int64_t>(prompts.size()) * copies; }
   std::int64_t prompt_tokens() const;
 };

@@ -168,6 +168,7 @@ HttpResponse OpenAiServer::answer(const HttpRequest& request, OpenAiRequest aske
       text.options.sampling.seed += static_cast<std::uint64_t>(copy);
       if (!asked.ignore_eos) text.options.stop = model_.config.eos;
       text.likelihoods = asked.likelihoods;
+      text.scores_prompt = asked.scores_prompts();
       texts.push_back(std::move(text));
     }
   TextQueue::Submitted submitted = queue_.submit(std::move(texts));

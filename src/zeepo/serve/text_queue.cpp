@@ -53,6 +53,10 @@ void TextQueue::begin(BatchGenerator& batch, Incoming incoming) {
     ticket->changed_.notify_one();
     return !ticket->abandoned_;
   };
+  incoming.request.on_prompt = [ticket](const NewToken& token) {
+    const std::lock_guard lock(ticket->mutex_);
+    ticket->news_.prompt.push_back(token);
+  };
   incoming.request.on_end = [this, ticket](TextEnd why, const std::string& failure) {
     {
       const std::lock_guard lock(ticket->mutex_);

@@ -24,6 +24,7 @@ namespace zeepo {
 class Ticket {
  public:
   struct News {
+    std::vector<NewToken> prompt;  // its tokens that have been scored
     std::vector<NewToken> tokens;
     std::optional<TextEnd> ended;  // these tokens are the last
     std::string failure;
