@@ -56,9 +56,16 @@ TEST(OpenAiRequest, IsBoundByTheRoomThereIs) {
                     "48 positions"));
   EXPECT_TRUE(
       names(error_text([&] { parse_completion(R"({"prompt":[1,2],"n":5})", served); }), "5 texts", "at most 4"));
+  EXPECT_EQ(error_text([&] { parse_completion(R"({"prompt":""})", served); }),
+            "prompt: is empty; give at least one token");
+  const std::string ids(100, '1');
+  EXPECT_EQ(error_text([&] { parse_completion(fmt::format(R"({{"prompt":[{}]}})", fmt::join(ids, ",")), served); }),
+            "prompt: 100 tokens, but there is room for 48");
   served.chat = ChatTemplate::parse("{{ messages[0].content }}", "template", jinja::make_dict({}));
   const OpenAiRequest chat = parse_chat(R"({"messages":[{"role":"user","content":"ab"}]})", served);
   EXPECT_EQ(chat.max_new_tokens, 48 - static_cast<std::int64_t>(chat.prompts[0].size()));
+  served.positions = served.config.max_positions = 100000;
+  EXPECT_EQ(parse_chat(R"({"messages":[{"role":"user","content":"ab"}]})", served).max_new_tokens, 4096);
 }
 
 TEST(OpenAiRequest, AFailingTemplateIsTheClientsError) {

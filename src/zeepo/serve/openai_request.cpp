@@ -113,11 +113,17 @@ void check_prompts(const OpenAiRequest& request, const ServedModel& model) {
   if (request.sequences() > model.most_sequences)
     throw BadRequest(kBadRequest, "{} texts asked for, this server runs at most {} at a time", request.sequences(),
                      model.most_sequences);
-  for (const auto& prompt : request.prompts) check_prompt(model.config, prompt, 0);
-  if (const std::int64_t room = room_after(request, model); room < request.max_new_tokens)
+  const std::int64_t positions = std::min(model.config.max_positions, model.positions);
+  const std::int64_t room = room_after(request, model);
+  if (room < 0)
+    throw BadRequest(kBadRequest, "prompt: {} tokens, but there is room for {}", positions - room, positions);
+  if (room < request.max_new_tokens)
     throw BadRequest(kBadRequest, "max_tokens: {} after a prompt of {} tokens, but there is room for {} positions",
-                     request.max_new_tokens, std::min(model.config.max_positions, model.positions) - room,
-                     std::min(model.config.max_positions, model.positions));
+                     request.max_new_tokens, positions - room, positions);
+  for (const auto& prompt : request.prompts) {
+    if (prompt.empty()) throw BadRequest(kBadRequest, "prompt: is empty; give at least one token");
+    check_prompt(model.config, prompt, 0);
+  }
 }
 
 std::int32_t id_in(const JsonValue& value) {
