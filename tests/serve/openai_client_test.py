@@ -45,8 +45,12 @@ def main():
             address = f"http://127.0.0.1:{server.port}/v1"
             client = openai.OpenAI(base_url=address, api_key="secret", max_retries=0, timeout=30)
             assert [one.id for one in client.models.list()] == ["tiny-chat"]
+            assert client.models.retrieve("tiny-chat").id == "tiny-chat"
             asked = dict(model="tiny-chat", prompt="one two three", max_tokens=12, temperature=0)
             assert client.completions.create(**asked).choices[0].text == expected
+            scored = client.completions.create(**asked, echo=True, logprobs=1)
+            assert scored.choices[0].text == "one two three" + expected
+            assert len(scored.choices[0].logprobs.token_logprobs) == scored.usage.total_tokens
             pieces = [chunk.choices[0].text for chunk in client.completions.create(**asked, stream=True)]
             assert "".join(pieces) == expected and len(pieces) > 1
             talk = dict(model="tiny-chat", messages=[{"role": "user", "content": "hello"}], max_tokens=8, temperature=0)

@@ -57,13 +57,21 @@ def end_by(server, send):
     assert server.process.wait(timeout=30) == 0, server.said
 
 
+def scores(server):
+    """Of a prompt whose every row of logits is wanted."""
+    return server.complete("prompt 5 of eight", 0, echo=True, logprobs=1).json()["choices"][0]["logprobs"]
+
+
 def main():
     launch = [MPIRUN, "-n", str(RANKS)]
     with tempfile.TemporaryDirectory() as name:
         model = make_model(PROGRAM, Path(name))
         expected = generated(PROGRAM, model, [f"prompt {i} of eight" + " and" * i for i in range(8)], TOKENS)
+        with Server(PROGRAM, model) as server:
+            alone = scores(server)
         with Server(PROGRAM, model, launch=launch, end=signal.SIGUSR1) as server:
             answers(server, expected)
+            assert scores(server) == alone, (scores(server), alone)
             stats = server.stats()
             assert stats["about"]["ranks"] == RANKS, stats["about"]
         # Idle, and at work.
