@@ -377,6 +377,16 @@ TEST_F(Placed, BudgetsThatAreTooSmallForAnyPlacementAreToldWhatIsEnough) {
   EXPECT_TRUE(names(error_text([&] { plan(with(1000, kMiB)); }), "raise --memory", "--nvme-path"));
 }
 
+// lru is refused beside weights that stay on the device, which a search may have put there.
+TEST(InferenceOptions, FlagsOfAPlacementAreAcceptedAgain) {
+  InferenceOptions options;
+  options.command = "generate";
+  options.cache = CachePolicy::lru;
+  EXPECT_FALSE(names(placement_flags(options), "lru"));
+  options.params.host = 0.5;
+  EXPECT_TRUE(names(placement_flags(options), "--offload-param host=0.5", "--cache-policy lru"));
+}
+
 TEST(InferenceOptions, ThatContradictEachOtherAreRefused) {
   InferenceOptions options;
   options.command = "generate";

@@ -261,7 +261,7 @@ void check(const InferenceOptions& options) {
 
 std::string placement_flags(const InferenceOptions& options) {
   std::string flags = fmt::format("--offload-param {}", text_of(options.params));
-  if (options.cache == CachePolicy::lru) flags += " --cache-policy lru";
+  if (options.cache == CachePolicy::lru && !options.params.on_device()) flags += " --cache-policy lru";
   if (options.copy_weights) flags += " --copy-weights";
   if (options.kv == Place::host) flags += " --offload-kv host";
   if (options.kv_int8) flags += " --kv-dtype int8";
