@@ -158,6 +158,14 @@ TEST(Usage, OddValuesAreNamed) {
     expect_failure(zeepo_with(train({option, ""})), 2, {option + " \"\""});
   expect_failure(zeepo_with(train({"--delayed-update"})), 2, {"--delayed-update"});
   expect_failure(zeepo_with(train({"--lr", "1", "--lr", "2"})), 2, {"--lr"});
+  for (const std::string ids : {"1,2,", ",1", "1,,2", "1, 2"})
+    expect_failure(zeepo_with(generate({"--ids", ids})), 2, {"--ids " + ids});
+  expect_failure(zeepo_with(generate({"--ids", "1", "--seed", "-1"})), 2, {"--seed"});
+  for (const std::string option : {"--memory", "--nvme-path", "--cache-dir", "--logits"})
+    expect_failure(zeepo_with(generate({"--ids", "1", option, ""})), 2, {option});
+  // No server without keys where a file of keys was meant.
+  expect_failure(zeepo_with({"serve", "--model", golden("llama-tiny").string(), "--api-key-file", ""}), 2,
+                 {"--api-key-file", "empty"});
 }
 
 TEST(Train, OffloadedActivationsAreSaidToBeCheckpoints) {

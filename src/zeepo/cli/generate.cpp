@@ -23,15 +23,16 @@ namespace {
 
 std::vector<std::int32_t> parse_ids(std::string_view text) {
   std::vector<std::int32_t> ids;
-  for (const char* at = text.data(); at < text.data() + text.size();) {
+  const char* const last = text.data() + text.size();
+  for (const char* at = text.data();; ++at) {
     std::int32_t id = 0;
-    const auto [end, code] = std::from_chars(at, text.data() + text.size(), id);
-    if (code != std::errc{} || (end != text.data() + text.size() && *end != ','))
+    const auto [end, code] = std::from_chars(at, last, id);
+    if (code != std::errc{} || (end != last && *end != ','))
       throw UsageError("generate: --ids {}: write numbers with commas between, like 1,2,3", text);
     ids.push_back(id);
-    at = end + (end != text.data() + text.size());
+    if (end == last) return ids;
+    at = end;
   }
-  return ids;
 }
 
 void check_options(const GenerateRequest& options) {
@@ -201,7 +202,7 @@ void add_generate(CLI::App& program) {
   const auto where = std::make_shared<InferenceArguments>(*command);
   const auto options = std::make_shared<GenerateRequest>();
   auto& sampling = options->generate.sampling;
-  command->add_option("--prompt", options->prompt, "Text to continue");
+  const CLI::Option* prompt = command->add_option("--prompt", options->prompt, "Text to continue");
   command->add_option("--ids", options->ids, "The prompt as token ids, like 1,2,3");
   command->add_option("--batch-file", options->batch_file,
                       "JSON lines, each with \"prompt\" or \"ids\" and optionally \"max_new_tokens\": many prompts at "
@@ -220,10 +221,11 @@ void add_generate(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--top-k", sampling.top_k, "Sample among the k most likely; 0: all")->capture_default_str();
   command->add_option("--top-p", sampling.top_p, "Sample among the most likely that reach p")->capture_default_str();
-  command->add_option("--seed", sampling.seed)->capture_default_str();
+  command->add_option("--seed", sampling.seed)->capture_default_str()->check(CLI::NonNegativeNumber);
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end token");
   command->add_option("--logits", options->logits, "Write the prompt's logits to this safetensors file");
   command->add_flag("--json", options->json, "Print JSON lines: the result, then a summary");
+  refuse_empty_values(*command, prompt);
   command->footer(
       "Examples: zeepo generate --model llama --prompt 'Once upon a time' --max-new-tokens 100\n"
       "          zeepo generate --model larger-than-the-gpu --placement auto --prompt 'Once upon a time'\n"

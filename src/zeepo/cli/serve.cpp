@@ -171,6 +171,7 @@ void add_serve(CLI::App& program) {
                    "Tokens that the KV cache holds, of all texts together [4096 a text, or less where less fits]")
       ->check(CLI::Range(std::int64_t{1}, kMostPositions))
       ->group(kServer);
+  refuse_empty_values(*command);
   command->footer(
       "Examples: zeepo serve --model llama --port 8000\n"
       "          zeepo serve --model larger-than-the-gpu --placement auto --api-key-file keys.txt\n"
