@@ -93,6 +93,8 @@ def openai_details(server, expected):
         got = streamed_text(answer) if stream else answer.json()["choices"][0]["text"]
         assert got == cut, (got, cut)
     assert server.complete(prompt, TOKENS, stop=stop).json()["choices"][0]["finish_reason"] == "stop"
+    until(lambda: server.stats()["running"] == 0, "texts with stop strings have ended")
+    assert server.stats()["abandoned"] == 0, server.stats()
     assert server.complete(prompt, 3).json()["choices"][0]["finish_reason"] == "length"
     # Likelihoods of every token.
     choice = server.complete(prompt, 4, logprobs=3).json()["choices"][0]

@@ -56,7 +56,7 @@ std::string prometheus_text(const ServeCounts& counts) {
   add("requests_waiting", "gauge", "Texts that wait for a place.", counts.waiting);
   add("requests_ended_total", "counter", "Texts that came to their end.", counts.ended);
   add("requests_refused_total", "counter", "Requests that found no place.", counts.refused);
-  add("requests_abandoned_total", "counter", "Texts whose client had enough, or has gone.", counts.abandoned);
+  add("requests_abandoned_total", "counter", "Texts whose client has gone.", counts.abandoned);
   add("prompt_tokens_total", "counter", "Tokens of prompts.", counts.prompt_tokens);
   add("generated_tokens_total", "counter", "Tokens made.", counts.new_tokens);
   add("drafted_tokens_total", "counter", "Tokens drafted ahead of a pass.", counts.drafted.tokens);

@@ -47,7 +47,7 @@ void Exchange::listen(const std::function<void(std::size_t, const std::string&)>
     std::string text;
     for (const NewToken& token : news.prompt) choice.add_prompt(token);
     for (const NewToken& made : news.tokens) text += choice.add(made);
-    if (choice.ended()) tickets_[i]->abandon();  // a stop string: no more tokens are wanted
+    if (choice.ended()) tickets_[i]->finish();  // a stop string: no more tokens are wanted
     if (news.ended) text += choice.end(*news.ended);
     if (!text.empty() || choice.ended()) f(i, text);
   }

@@ -22,6 +22,11 @@ void Ticket::abandon() {
   abandoned_ = true;
 }
 
+void Ticket::finish() {
+  const std::lock_guard lock(mutex_);
+  finished_ = abandoned_ = true;
+}
+
 TextQueue::Submitted TextQueue::submit(std::vector<TextRequest> requests) {
   const std::lock_guard lock(mutex_);
   const auto count = static_cast<std::int64_t>(requests.size());
@@ -58,15 +63,17 @@ void TextQueue::begin(BatchGenerator& batch, Incoming incoming) {
     ticket->news_.prompt.push_back(token);
   };
   incoming.request.on_end = [this, ticket](TextEnd why, const std::string& failure) {
+    bool finished = false;
     {
       const std::lock_guard lock(ticket->mutex_);
+      finished = why != TextEnd::unwanted || !failure.empty() || ticket->finished_;
       ticket->news_.ended = why;
       ticket->news_.failure = failure;
       ticket->changed_.notify_one();
     }
     const std::lock_guard lock(mutex_);
     --known_;
-    ++(why == TextEnd::unwanted && failure.empty() ? counts_.abandoned : counts_.ended);
+    ++(finished ? counts_.ended : counts_.abandoned);
   };
   {
     const std::lock_guard lock(mutex_);
@@ -84,14 +91,16 @@ void TextQueue::drop_abandoned(BatchGenerator& batch) {
   std::erase_if(open_, [&](const auto& one) {
     const auto& [name, ticket] = one;
     if (!batch.knows(name)) return true;
+    bool finished = false;
     {
       const std::lock_guard lock(ticket->mutex_);
       if (!ticket->abandoned_) return false;
+      finished = ticket->finished_;
     }
     batch.drop(name);
     const std::lock_guard lock(mutex_);
     --known_;
-    ++counts_.abandoned;
+    ++(finished ? counts_.ended : counts_.abandoned);
     return true;
   });
 }

@@ -31,15 +31,16 @@ class Ticket {
   };
   // What has come since the last call; waits for some, at most this long.
   News wait(std::chrono::milliseconds most);
-  // Nothing more is wanted. Its place is free soon.
+  // Nothing more is wanted: nobody is there for it, or what there is ends it. Its place is free soon.
   void abandon();
+  void finish();
 
  private:
   friend class TextQueue;
   std::mutex mutex_;
   std::condition_variable changed_;
   News news_;
-  bool abandoned_ = false;
+  bool abandoned_ = false, finished_ = false;
 };
 
 // Numbers for /metrics and the page.
