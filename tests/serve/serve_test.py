@@ -270,6 +270,20 @@ def slow_reader(server, expected):
     assert answer.count(b'"finish_reason":"length"') == 4, answer[-2000:]
 
 
+def silent_clients(server, expected):
+    """Many connections that say nothing make nobody wait until their time is over."""
+    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(400)]
+    prompt = next(iter(expected))
+    assert server.complete(prompt, TOKENS).json()["choices"][0]["text"] == expected[prompt]["text"]
+    silent[0].setblocking(False)
+    try:
+        raise AssertionError(f"has waited until the first one's time was over: {silent[0].recv(1)}")
+    except BlockingIOError:
+        pass
+    for client in silent:
+        client.close()
+
+
 def rude_clients(server, expected):
     """Bytes that are no request, half requests, huge bodies, readers that do not read, clients that leave."""
     rude = []
@@ -389,6 +403,7 @@ def main():
             odd_bodies(server)
             chat(server)
             wrong_requests(server)
+            silent_clients(server, expected)
             rude_clients(server, expected)
             slow_reader(server, expected)
             late_answers(halves)
