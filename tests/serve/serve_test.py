@@ -178,6 +178,12 @@ def chat(server):
     assert message == {"role": "assistant", "content": plain["choices"][0]["text"]}, (message, plain)
     content = answer["choices"][0]["logprobs"]["content"]
     assert len(content) == answer["usage"]["completion_tokens"] and len(content[0]["top_logprobs"]) == 2
+    # Parts of characters have their bytes.
+    for text in ("hello", "Über 猫", "three"):
+        asked = {**body, "messages": [{"role": "user", "content": text}], "max_tokens": 30, "logprobs": True, "ignore_eos": True}
+        choice = server.post("/v1/chat/completions", asked).json()["choices"][0]
+        spelled = b"".join(bytes(token["bytes"]) for token in choice["logprobs"]["content"])
+        assert spelled.decode(errors="replace") == choice["message"]["content"], (spelled, choice["message"])
     events = server.post("/v1/chat/completions", {**body, "stream": True}).events()
     assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     text = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
