@@ -178,6 +178,12 @@ def chat(server):
     assert message == {"role": "assistant", "content": plain["choices"][0]["text"]}, (message, plain)
     content = answer["choices"][0]["logprobs"]["content"]
     assert len(content) == answer["usage"]["completion_tokens"] and len(content[0]["top_logprobs"]) == 2
+    # Parts of characters have their bytes.
+    for text in ("hello", "Über 猫", "three"):
+        asked = {**body, "messages": [{"role": "user", "content": text}], "max_tokens": 30, "logprobs": True, "ignore_eos": True}
+        choice = server.post("/v1/chat/completions", asked).json()["choices"][0]
+        spelled = b"".join(bytes(token["bytes"]) for token in choice["logprobs"]["content"])
+        assert spelled.decode(errors="replace") == choice["message"]["content"], (spelled, choice["message"])
     events = server.post("/v1/chat/completions", {**body, "stream": True}).events()
     assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     text = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
@@ -268,6 +274,20 @@ def slow_reader(server, expected):
     client.close()
     assert answer.endswith(b"\r\n0\r\n\r\n") and b"data: [DONE]" in answer, answer[-200:]
     assert answer.count(b'"finish_reason":"length"') == 4, answer[-2000:]
+
+
+def silent_clients(server, expected):
+    """Many connections that say nothing make nobody wait until their time is over."""
+    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(400)]
+    prompt = next(iter(expected))
+    assert server.complete(prompt, TOKENS).json()["choices"][0]["text"] == expected[prompt]["text"]
+    silent[0].setblocking(False)
+    try:
+        raise AssertionError(f"has waited until the first one's time was over: {silent[0].recv(1)}")
+    except BlockingIOError:
+        pass
+    for client in silent:
+        client.close()
 
 
 def rude_clients(server, expected):
@@ -389,6 +409,7 @@ def main():
             odd_bodies(server)
             chat(server)
             wrong_requests(server)
+            silent_clients(server, expected)
             rude_clients(server, expected)
             slow_reader(server, expected)
             late_answers(halves)

@@ -212,7 +212,7 @@ void add_generate(CLI::App& program) {
   const auto where = std::make_shared<InferenceArguments>(*command);
   const auto options = std::make_shared<GenerateRequest>();
   auto& sampling = options->generate.sampling;
-  const CLI::Option* prompt = command->add_option("--prompt", options->prompt, "Text to continue");
+  command->add_option("--prompt", options->prompt, "Text to continue");
   command->add_option("--ids", options->ids, "The prompt as token ids, like 1,2,3");
   command->add_option("--batch-file", options->batch_file,
                       "JSON lines, each with \"prompt\" or \"ids\" and optionally \"max_new_tokens\": many prompts at "
@@ -226,7 +226,7 @@ void add_generate(CLI::App& program) {
             "8192]");
   command->add_option("--trace", options->trace, "Write what each thread did in the last passes, for Perfetto");
   std::int64_t& max_new_tokens = options->generate.max_new_tokens;
-  add_whole(*command, "--max-new-tokens", max_new_tokens, Whole{}, "At most")
+  add_whole(*command, "--max-new-tokens", max_new_tokens, Whole{}, "Tokens to generate, at most")
       ->default_str(fmt::format("{}", max_new_tokens));
   add_number(*command, "--temperature", sampling.temperature, "0: the most likely token each time")
       ->default_str(fmt::format("{}", sampling.temperature));
@@ -239,7 +239,6 @@ void add_generate(CLI::App& program) {
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end token");
   command->add_option("--logits", options->logits, "Write the prompt's logits to this safetensors file");
   command->add_flag("--json", options->json, "Print JSON lines: the result, then a summary");
-  refuse_empty_values(*command, prompt);
   command->footer(
       "Examples: zeepo generate --model llama --prompt 'Once upon a time' --max-new-tokens 100\n"
       "          zeepo generate --model larger-than-the-gpu --placement auto --prompt 'Once upon a time'\n"

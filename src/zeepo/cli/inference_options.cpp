@@ -131,13 +131,6 @@ RankOptions InferenceArguments::ranks() const {
   return ranks;
 }
 
-void refuse_empty_values(CLI::App& command, const CLI::Option* except) {
-  const CLI::Validator not_empty([](std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); },
-                                 "", "not empty");
-  for (CLI::Option* option : command.get_options())
-    if (option != except && option->get_expected_min() > 0) option->check(not_empty);
-}
-
 void tell_of_copies(const Inference& inference, const Communicator& communicator) {
   const FilesInUse files = inference.files();
   if (files.copied_bytes > 0 && !inference.plan().options.copy_weights && communicator.rank() == 0)

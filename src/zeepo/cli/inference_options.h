@@ -30,10 +30,6 @@ class InferenceArguments {
   double timeout_seconds_ = 0;
 };
 
-// A value of a shell's variable that is not set would else be as if the option was not there. Of the command's options
-// so far.
-void refuse_empty_values(CLI::App& command, const CLI::Option* except = nullptr);
-
 // Says on rank 0 which weights that live in files are not read from the model's own, and why.
 void tell_of_copies(const Inference& inference, const Communicator& communicator);
 

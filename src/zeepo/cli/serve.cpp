@@ -168,7 +168,6 @@ void add_serve(CLI::App& program) {
   add_whole(*command, "--kv-tokens", options->kv_tokens, Whole{1, kMostPositions},
             "Tokens that the KV cache holds, of all texts together [4096 a text, or less where less fits]")
       ->group(kServer);
-  refuse_empty_values(*command);
   command->footer(
       "Examples: zeepo serve --model llama --port 8000\n"
       "          zeepo serve --model larger-than-the-gpu --placement auto --api-key-file keys.txt\n"

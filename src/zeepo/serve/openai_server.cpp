@@ -28,12 +28,13 @@ std::string host_of_origin(const std::string& origin) {
   return rest.substr(0, rest.find(':'));
 }
 
-// A thread for every text that may be known, and some for those who ask for other things or are refused.
+// A thread for every text that may be known, and for those who ask for other things, are refused or say nothing: these
+// have a thread each until their time is over. Threads start when they are needed.
 HttpServer::Options http_options(const OpenAiServer::Options& options) {
   HttpServer::Options http;
   http.host = options.host;
   http.port = options.port;
-  constexpr int kOthers = 32;
+  constexpr int kOthers = 1024;
   constexpr std::size_t kWaiting = 1024;
   http.threads = static_cast<int>(options.max_batch + options.max_queue) + kOthers;
   http.waiting = kWaiting;

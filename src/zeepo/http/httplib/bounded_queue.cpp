@@ -6,18 +6,25 @@ namespace zeepo {
 
 thread_local bool BoundedQueue::refusing_ = false;
 
-BoundedQueue::BoundedQueue(int threads, std::size_t waiting) : waiting_(waiting) {
+BoundedQueue::BoundedQueue(int threads, std::size_t waiting)
+    : most_threads_(static_cast<std::size_t>(threads)), waiting_(waiting) {
+  add_thread();
+}
+
+void BoundedQueue::add_thread() {
   try {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    threads_.emplace_back([this] { work(); });
   } catch (const std::exception&) {  // the system has no more threads: those that run do it all
+    most_threads_ = threads_.size();
   }
 }
 
 void BoundedQueue::take(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    if (!ends_ && !threads_.empty() && tasks_.size() + busy_ < threads_.size() + waiting_) {
+    if (!ends_ && !threads_.empty() && tasks_.size() + busy_ < most_threads_ + waiting_) {
       tasks_.push_back(std::move(task));
+      if (tasks_.size() + busy_ > threads_.size() && threads_.size() < most_threads_) add_thread();
       changed_.notify_one();
       return;
     }

@@ -1,4 +1,5 @@
-// The connections that wait for a thread, and the threads. A connection too many is refused by whoever brings it.
+// The connections that wait for a thread, and the threads: one more where all are busy, up to their number. A
+// connection too many is refused by whoever brings it.
 #pragma once
 
 #include <httplib.h>
@@ -29,10 +30,12 @@ class BoundedQueue final : public httplib::TaskQueue {
 
  private:
   void take(std::function<void()> task);
+  void add_thread();
   void work();
 
   static thread_local bool refusing_;
-  std::size_t waiting_;
+  std::size_t most_threads_;
+  const std::size_t waiting_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
