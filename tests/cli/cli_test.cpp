@@ -213,6 +213,22 @@ TEST(Generate, FilesThatCannotBeWrittenLoseNoTokens) {
   }
 }
 
+TEST(Train, AFileOfTheRunIsNoOtherOne) {
+  const TestDirectory directory;
+  const fs::path data = directory.path() / "tokens.bin";
+  fs::copy_file(golden("gpt2-tiny") / "tokens.bin", data);
+  fs::create_symlink(data, directory.path() / "link");
+  const std::string before = whole_file(data), log = directory.path() / "log";
+  for (const std::string option : {"--log", "--csv", "--prometheus", "--trace"})
+    for (const std::string name : {"tokens.bin", "link", "./tokens.bin"}) {
+      const std::string path = directory.path() / name;
+      expect_failure(zeepo_with(train({"--data", data, option, path})), 1, {option + " " + path, "--data"});
+      EXPECT_TRUE(whole_file(data) == before) << option;
+    }
+  for (const std::string option : {"--csv", "--trace"})
+    expect_failure(zeepo_with(train({"--log", log, option, log})), 2, {option + " " + log, "--log"});
+}
+
 TEST(Train, OffloadedActivationsAreSaidToBeCheckpoints) {
   const auto finished =
       zeepo_with(train({"--offload-activations", "host", "--memory", "device=64MiB,host=64MiB", "--log", "-"}));
