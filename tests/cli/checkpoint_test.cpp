@@ -11,6 +11,7 @@
 #include "tests/support/gated_log.h"
 #include "tests/support/places.h"
 #include "tests/support/test_data.h"
+#include "zeepo/model/weight_files.h"
 
 namespace zeepo {
 namespace {
@@ -128,6 +129,48 @@ TEST_F(CheckpointsOfARun, AnExportInShardsCanBeTrained) {
   EXPECT_EQ(exported(2, at("none"), {"--dtype", "fp8"}).code, 2);
   EXPECT_EQ(exported(7, at("none"), {}).code, 1);
   EXPECT_FALSE(fs::exists(at("none")));
+}
+
+TEST_F(CheckpointsOfARun, WeightsThatAreNotNumbersAreInNoCheckpoint) {
+  const Arguments saving{"--checkpoint-every", "1", "--checkpoint-keep", "1"};
+  const auto with = [&](const Arguments& given) {
+    Arguments all = saving;
+    all.insert(all.end(), given.begin(), given.end());
+    return run(all);
+  };
+  ASSERT_EQ(with({"--steps", "2"}).code, 0);
+  const Finished finished = with({"--steps", "3", "--resume", "--lr", "1e38", "--allow-changes"});
+  EXPECT_EQ(finished.code, 1) << finished.err;
+  EXPECT_TRUE(names(finished.err, "checkpoint of step 3", "weight", "not a number", "training goes on"));
+  EXPECT_FALSE(fs::exists(step(3)));
+  EXPECT_TRUE(partial_files_in(at("saved")).empty());
+  // The one before is the newest still.
+  fs::remove(at("log"));
+  const Finished resumed = with({"--steps", "4", "--resume"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(events("resume").at(0).at("step"), 2);
+  EXPECT_EQ(hash(), undisturbed_hash(4));
+}
+
+TEST_F(CheckpointsOfARun, AnExportHoldsNumbersAlone) {
+  fs::copy(golden("gpt2-tiny"), at("model"), fs::copy_options::recursive);
+  {
+    const WeightFiles files(at("model"));
+    const SafetensorsFile& file = files.files()[0];
+    const auto last = file.at("transformer.wpe.weight").end_byte - static_cast<std::int64_t>(sizeof(float));
+    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    std::uint64_t header = 0;
+    bytes.read(reinterpret_cast<char*>(&header), sizeof header);
+    const float huge = 3e38f;  // of a position that no sample has
+    bytes.seekp(static_cast<std::streamoff>(sizeof header + header) + last);
+    bytes.write(reinterpret_cast<const char*>(&huge), sizeof huge);
+  }
+  ASSERT_EQ(run({"--model", at("model"), "--steps", "1", "--weight-decay", "0"}).code, 0);
+  const Finished narrow = exported(1, at("exported"), {"--dtype", "fp16"});
+  EXPECT_EQ(narrow.code, 1) << narrow.err;
+  EXPECT_TRUE(names(narrow.err, "wpe.weight", "3e+38", "fp16", "--dtype fp32"));
+  EXPECT_FALSE(fs::exists(at("exported")));
+  EXPECT_EQ(exported(1, at("exported"), {"--dtype", "bf16"}).code, 0);
 }
 
 TEST_F(CheckpointsOfARun, AFlippedByteIsNamedAndPassedOver) {

@@ -21,6 +21,13 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kElementsAtOnce = 1 << 18;  // on their way to the file
 constexpr std::size_t kHeaderAlignment = 4096;     // of what follows
 
+void check_finite(const std::string& name, std::int64_t begin, std::span<const float> values) {
+  const std::size_t at = first_past(DType::f32, values);
+  if (at < values.size())
+    throw Error("element {} of the weight {} is {}: not a number that training can go on from",
+                begin + static_cast<std::int64_t>(at), name, values[at]);
+}
+
 }  // namespace
 
 StateFormat format_of(const EngineOptions& options) {
@@ -99,6 +106,7 @@ void RankFile::write_part(std::size_t index, const StateViews& states, const Vie
   for (const auto& slice : part.slices) {
     write_tensor(tensors_[tensor++], [&](std::int64_t begin, std::span<float> out) {
       load_weights(param, states.remainder, slice.at + begin, out);
+      if (format_.finite_weights) check_finite(slice.name, slice.begin + begin, out);
     });
     for (std::size_t i = 0; i < states.moments.size(); ++i)
       write_tensor(tensors_[tensor++], [&](std::int64_t begin, std::span<float> out) {

@@ -23,6 +23,7 @@ namespace zeepo {
 struct StateFormat {
   std::size_t moments = 0;
   DType moment_dtype = DType::f32;
+  bool finite_weights = false;  // a weight that is infinite or not a number is a failure
 };
 StateFormat format_of(const EngineOptions& options);
 

@@ -10,6 +10,7 @@
 #include "zeepo/cli/commands.h"
 #include "zeepo/model/model_directory.h"
 #include "zeepo/model/model_tensors.h"
+#include "zeepo/train/weight_check.h"
 
 namespace zeepo::cli {
 namespace {
@@ -41,9 +42,12 @@ void export_checkpoint(const ExportOptions& options) {
   const auto tensors = model_tensors(load_config(checkpoint.model_folder()));
   std::int64_t all = 0, done = 0;
   for (const auto& [name, shape] : tensors) all += 4 * elements_of(name, shape);
+  const WeightCheck check{output.dtype, fmt::format("export: {}", options.checkpoint.string()),
+                          "use --dtype fp32; nothing is written to --output"};
   ByteProgress progress("export", all);
   const auto read = [&](const std::string& name, std::int64_t begin, std::span<float> out) {
     checkpoint.read(name, 0, begin, out);
+    check(name, begin, out);
     progress.show(done += static_cast<std::int64_t>(out.size_bytes()));
   };
   write_model_directory(checkpoint.model_folder(), options.output, tensors, read, output);

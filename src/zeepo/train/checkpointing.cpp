@@ -137,7 +137,8 @@ void Checkpointing::begin(const StepReport& step, const Depths& depths) {
   manifest_.ranks = ranks_;
   manifest_.nodes = nodes_of(setup_);
   manifest_.balance = {setup_.balanced.speeds, setup_.balanced.rows};
-  const StateFormat format = format_of(engine_.plan().options);
+  StateFormat format = format_of(engine_.plan().options);
+  format.finite_weights = true;
   manifest_.moments = format.moments;
   manifest_.dtype = name_of(options_.dtype);
   manifest_.options = texts_of(options_);

@@ -64,7 +64,7 @@ ModelSaving::Writing ModelSaving::agree(Writing own) {
 }
 
 void ModelSaving::save(ModelEngine& engine, std::int64_t step, RunReport& report) {
-  WeightCheck check{directory_.dtype, fmt::format("after step {}", step),
+  WeightCheck check{directory_.dtype, fmt::format("train: after step {}", step),
                     "lower --lr, or use --output-dtype fp32; nothing is saved in --output"};
   std::string faults;
   try {

@@ -27,7 +27,7 @@ TrainingRun::TrainingRun(const RunPlan& plan, TokenBatches& batches, Session& se
 
 void TrainingRun::load(const WeightFiles* files) {
   if (files) {
-    const WeightCheck check{options_.dtype, fmt::format("in {}", options_.model.string()),
+    const WeightCheck check{options_.dtype, fmt::format("train: in {}", options_.model.string()),
                             "use another --dtype, or look for broken weights"};
     const WeightSource stored = stored_weights(plan_.setup.config, engine_.slices(), *files);
     engine_.load([&](const WeightSlice& slice, std::int64_t begin, std::span<float> out) {
@@ -100,7 +100,7 @@ void TrainingRun::train() {
   if (saving_.wanted()) saving_.save(engine_, options_.steps, report_);
   std::string hash;  // without communication no rank has the weights
   if (!options_.no_communication)
-    hash = engine_.weights_hash(WeightCheck{options_.dtype, fmt::format("after step {}", options_.steps),
+    hash = engine_.weights_hash(WeightCheck{options_.dtype, fmt::format("train: after step {}", options_.steps),
                                             "lower --lr, or use another --dtype"});
   page_faults_.tell(last.step);  // pages are read up to here
   report_.summary(engine_, session_, last, hash);

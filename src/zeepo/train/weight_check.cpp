@@ -11,7 +11,7 @@ void WeightCheck::operator()(const std::string& name, std::int64_t begin, std::s
   const bool finite = std::isfinite(value);
   const std::string why = finite ? fmt::format("too large for {}; {}", name_of(dtype), way_out)
                                  : "not a number that can be used; lower --lr, raise --eps, or look for broken weights";
-  throw UnfitWeight(fmt::format("train: {}, element {} of the weight {} is {}: {}", when,
+  throw UnfitWeight(fmt::format("{}, element {} of the weight {} is {}: {}", when,
                                 begin + static_cast<std::int64_t>(at), name, value, why),
                     finite);
 }

@@ -22,7 +22,7 @@ class UnfitWeight : public Error {
 
 struct WeightCheck {
   DType dtype;
-  std::string when;     // "after step 3"
+  std::string when;     // "train: after step 3"
   std::string way_out;  // for a finite value that is too large: "use --output-dtype fp32"
 
   // Throws UnfitWeight naming the weight, the element and its value for the first that `dtype` does not hold. `values`

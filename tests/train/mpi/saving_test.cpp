@@ -67,6 +67,10 @@ TEST_F(MpiSaving, WeightsThatAreNotNumbersAreNotSaved) {
   EXPECT_TRUE(names(finished.err, "after step 1", "weight", "--lr"));
   EXPECT_FALSE(fs::exists(at("trained")));
   EXPECT_EQ(run_program(kMpirun, job({"--steps", "1", "--lr", "1e38"})).code, 1);
+  const auto saved = run_program(kMpirun, job({"--steps", "1", "--lr", "1e38", "--checkpoint-dir", at("saved")}));
+  EXPECT_EQ(saved.code, 1) << saved.err;
+  EXPECT_TRUE(names(saved.err, "checkpoint of step 1", "weight", "not a number"));
+  EXPECT_TRUE(fs::is_empty(at("saved")));
 }
 
 TEST_F(MpiSaving, AFifoAsInputIsAnErrorAtOnce) {
