@@ -28,6 +28,13 @@ TEST(HostList, IsReadFromATextOrAFile) {
   EXPECT_FALSE(is_this_machine("a-machine-that-is-not-this-one"));
 }
 
+TEST(HostList, MayBeLongerThanTheNameOfAFile) {
+  std::string text = "node0";
+  for (int i = 1; i < 600; ++i) text += fmt::format(",node{}", i);
+  EXPECT_GT(text.size(), 4096u);
+  EXPECT_EQ(slots_of(read_hosts(text, 2)), 1200);
+}
+
 TEST(HostList, NamesThatAreNoneAreRefused) {
   for (const char* text : {"-oProxyCommand=x", "a b", "node1,,node2", "node1,node1", "node1:0", "node1:x",
                            "node1:", "node1:9999", "$(true)", "user@node1", ","})

@@ -18,6 +18,12 @@ namespace {
 
 constexpr int kNotFound = 127;
 
+// Where SIGCHLD is ignored, as a parent of this process may leave it, the kernel tells nobody how a child has ended.
+void ask_for_exit_codes() {
+  struct sigaction action {};
+  if (::sigaction(SIGCHLD, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) ::signal(SIGCHLD, SIG_DFL);
+}
+
 // Between fork and exec: async-signal-safe calls alone.
 [[noreturn]] void become(char* const* command, int out, int err, pid_t parent) {
   ::setpgid(0, 0);
@@ -45,6 +51,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, Output outpu
   std::array<int, 2> pipe{-1, -1};
   if (output == Output::pass_stdout && ::pipe2(pipe.data(), O_CLOEXEC) != 0)
     throw Error("{}: cannot be started: {}", command[0], std::strerror(errno));
+  ask_for_exit_codes();
   const pid_t parent = ::getpid();
   process_ = ::fork();
   if (process_ == 0) become(words.data(), output == Output::none ? -1 : STDOUT_FILENO, pipe[1], parent);

@@ -15,6 +15,7 @@ namespace zeepo {
 namespace {
 
 constexpr int kMostSlots = 4096;
+constexpr std::int64_t kLargestFile = 1 << 20;
 
 // Names go to ssh and mpirun as words of a command.
 bool is_name(const std::string& text) {
@@ -75,8 +76,9 @@ std::vector<HostSlots> parse_file(const std::string& text, int ranks_per_host) {
 
 std::vector<HostSlots> read_hosts(const std::string& text, int ranks_per_host) {
   if (text.empty()) return {{"localhost", ranks_per_host}};
-  const bool is_file = std::filesystem::is_regular_file(text);
-  auto hosts = is_file ? parse_file(read_text(text), ranks_per_host) : parse_list(text, ranks_per_host);
+  std::error_code none;  // a long list is no path that a file system takes
+  const bool is_file = std::filesystem::is_regular_file(text, none);
+  auto hosts = is_file ? parse_file(read_text(text, kLargestFile), ranks_per_host) : parse_list(text, ranks_per_host);
   if (hosts.empty()) throw UsageError("train: --hosts {}: names no host", text);
   return hosts;
 }
