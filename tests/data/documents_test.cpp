@@ -44,6 +44,16 @@ TEST(Documents, BlankLinesAreNone) {
   EXPECT_EQ(documents, (std::vector<std::string>{"a", ""}));
 }
 
+TEST(Documents, ATextLargerThanTheMemoryIsRefused) {
+  const TestDirectory folder;
+  const auto path = folder.write("a.txt", "");
+  std::error_code too_large;
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 42, too_large);  // takes no room
+  if (too_large) GTEST_SKIP() << "no file of 4 TiB here: " << too_large.message();
+  EXPECT_TRUE(names(error_text([&] { for_each_document(path, [](std::string_view) {}); }), path.string(), "4.00 TiB",
+                    "one document", ".jsonl"));
+}
+
 TEST(Documents, FineTuningDataIsRefusedWithTheWayOut) {
   for (const char* line : {R"({"messages": [{"role": "user"}]})", R"({"prompt": "a", "completion": "b"})"})
     EXPECT_TRUE(

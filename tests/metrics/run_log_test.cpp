@@ -95,6 +95,16 @@ TEST(RunLog, WhatIsNoEventIsLeftOut) {
       names(error_text([] { read_run_log(std::filesystem::path("/nowhere/run.jsonl")); }), "/nowhere/run.jsonl"));
 }
 
+TEST(RunLog, WhatIsNestedWithoutEndIsNoEvent) {
+  const std::string open(1'000'000, '['), close(1'000'000, ']');
+  const RunLog log = log_of("{\"event\":\"plan\",\"x\":" + open + close + "}\n" + line(1, 3));
+  EXPECT_EQ(log.damaged_lines, 1);
+  EXPECT_EQ(log.digest.steps(), 1);
+  // In a text they are characters.
+  const RunLog texts = log_of(line_of({{"event", "fault"}, {"step", 1}, {"message", "\"[" + open}}) + line(1, 3));
+  EXPECT_EQ(texts.damaged_lines, 0);
+}
+
 TEST(RunLog, LinesMayCrossThePiecesInWhichTheFileIsRead) {
   std::string text;
   for (int step = 1; text.size() < (3u << 20); ++step) text += line(step, step);

@@ -49,7 +49,9 @@ TEST(Hardware, FilesOfStrangersAreChecked) {
   EXPECT_TRUE(names(error_of([](Json& j) { j["nodes"] = 1.5; }), "nodes 1.5", "whole number"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["disc"] = 1; }), "disc: no such key"));
   EXPECT_TRUE(names(error_of([](Json& j) { j["host"] = 7; }), "host: must be an object"));
-  EXPECT_TRUE(names(error_text([&] { parse_hardware("{", "file"); }), "file: is not JSON"));
+  EXPECT_TRUE(names(error_text([&] { parse_hardware("{", "file"); }), "file: not JSON"));
+  const std::string deep = "{\"name\":\"a\",\"nodes\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
+  EXPECT_TRUE(names(error_text([&] { parse_hardware(deep, "file"); }), "file: nested deeper"));
   EXPECT_TRUE(names(error_text([&] { find_hardware("dgx9"); }), "dgx9: no such file", "dgx2-v100"));
 }
 

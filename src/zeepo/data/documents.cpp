@@ -1,9 +1,10 @@
 #include "zeepo/data/documents.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/machine.h"
+#include "zeepo/base/size.h"
 #include "zeepo/data/json_value.h"
 #include "zeepo/data/utf8.h"
 
@@ -16,7 +17,11 @@ constexpr std::size_t kLongestLine = std::size_t{1} << 30;
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
 void whole_text(const std::filesystem::path& path, const std::function<void(std::string_view)>& document) {
-  const std::string text = read_text(path, std::numeric_limits<std::int64_t>::max());
+  const std::int64_t bytes = InputFile(path).bytes(), room = free_memory_bytes();
+  if (bytes > room)  // the system would end the process, not refuse the memory
+    throw Error("{}: {} of text, which is one document, and {} of memory are free; cut it into lines of a .jsonl",
+                path.string(), format_size(bytes), format_size(room));
+  const std::string text = read_text(path, room);
   const std::size_t valid = valid_utf8_prefix(text);
   if (valid != text.size())
     throw Error("{}: not valid UTF-8 at byte {} of {} (0x{:02x})", path.string(), valid, text.size(),

@@ -12,7 +12,29 @@ namespace {
 
 constexpr std::string_view kStepLine = R"({"event":"step","step":)", kEventLine = R"({"event":")";
 
-Event parsed(std::string_view line) { return Event::parse(line, nullptr, false); }
+constexpr int kMostDepth = 32;  // of objects and lists, which no event of a run has: JSON is copied by recursion
+
+bool is_deep(std::string_view line) {
+  int depth = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (in_text && c == '\\')
+      ++i;
+    else if (c == '"')
+      in_text = !in_text;
+    else if (!in_text && (c == '{' || c == '['))
+      ++depth;
+    else if (!in_text && (c == '}' || c == ']'))
+      --depth;
+    if (depth > kMostDepth) return true;
+  }
+  return false;
+}
+
+Event parsed(std::string_view line) {
+  return is_deep(line) ? Event(Event::value_t::discarded) : Event::parse(line, nullptr, false);
+}
 
 // The step that this line is of; 0 where it is no step's.
 std::int64_t step_in(std::string_view line) {

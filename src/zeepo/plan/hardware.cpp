@@ -11,6 +11,7 @@
 #include "zeepo/base/error.h"
 #include "zeepo/base/file.h"
 #include "zeepo/base/size.h"
+#include "zeepo/model/strict_json.h"
 #include "zeepo/plan/known_hardware.h"
 #include "zeepo/zero/session.h"
 
@@ -76,6 +77,7 @@ class Reader {
   std::set<std::string> read_;
 };
 
+constexpr std::int64_t kLargestFile = 1 << 20;
 constexpr double kGiga = 1e9, kTera = 1e12, kMicro = 1e-6;
 
 void read_gpu(Reader gpu, Hardware& hardware) {
@@ -123,8 +125,12 @@ void read_disk(Reader disk, Hardware& hardware) {
 }  // namespace
 
 Hardware parse_hardware(std::string_view text, const std::string& what) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw UsageError("{}: is not JSON", what);
+  nlohmann::json json;
+  try {
+    json = parse_json_object(text, what);
+  } catch (const Error& fault) {
+    throw UsageError("{}", fault.what());
+  }
   Reader reader(json, what);
   Hardware hardware;
   hardware.rates.beside_host = true;
@@ -154,7 +160,7 @@ Hardware find_hardware(const std::string& name_or_file) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(name_or_file, ignored))
     throw UsageError("--hardware {}: no such file, and none of {}", name_or_file, fmt::join(hardware_names(), ", "));
-  return parse_hardware(read_text(name_or_file), "--hardware " + name_or_file);
+  return parse_hardware(read_text(name_or_file, kLargestFile), "--hardware " + name_or_file);
 }
 
 }  // namespace zeepo
