@@ -41,8 +41,10 @@ OTHER_WORDS = {errno.ENOMEM: ["memory"], errno.EAGAIN: ["thread"], errno.ENOSPC:
 class Job:
     """A command, where it writes, and what is compared of it."""
 
-    def __init__(self, name, ranks, arguments, writes):
+    def __init__(self, name, ranks, arguments, writes, saves=False):
         self.name, self.ranks, self.arguments, self.writes = name, ranks, arguments, writes
+        self.saves = saves  # checkpoints in "saved"
+        self.codes = (0, 1, 2, 3) if saves else (0, 1, 2)
 
     def arguments_in(self, folder):
         return [word.replace("HERE", str(folder)) for word in self.arguments]
@@ -55,8 +57,8 @@ class Job:
             events = [json.loads(line) for line in log.read_text().splitlines()]
             result["losses"] = [event["loss"] for event in events if event["event"] == "step"]
             result["hash"] = [event["weights_hash"] for event in events if event["event"] == "summary"]
-        if self.name == "generate":
-            result["ids"] = finished.events()[0]["ids"]
+        if self.arguments[0] == "generate":
+            result["ids"] = [event["ids"] for event in finished.events() if "ids" in event]
         for name in self.writes:
             if not (folder / name).exists():
                 raise Failed(f"ended well without {name}", finished)
@@ -78,10 +80,13 @@ def train_on(model, *more):
             "device=64MiB,host=64MiB", "--log", "HERE/log.jsonl", "--output", "HERE/model", "--output-retry", "1", *more]
 
 
-def jobs():
+def jobs(checkpoint):
+    """`checkpoint` is one that was written undisturbed."""
     files = ["--offload-param", "nvme", "--offload-optimizer", "host=0.4,nvme=0.5", "--offload-activations", "nvme",
              "--nvme-path", "HERE/nvme"]
     text = GOLDEN / "tokenizers" / "gpt2-bpe"
+    generate = ["generate", "--device", "cpu", "--model", str(GOLDEN / "llama-tiny"), "--max-new-tokens", "5", "--threads",
+                "2", "--memory", "device=64MiB,host=64MiB", "--json"]
     return [
         Job("resident", 1, train_on("gpt2-tiny", "--trace", "HERE/trace.json"), ["model", "trace.json"]),
         Job("sharded files", 1, train_on("mistral-tiny", *files), ["model"]),
@@ -90,9 +95,18 @@ def jobs():
         Job("two ranks", 2, train_on("qwen3-tiny", "--stage", "3", *files), ["model"]),
         Job("two ranks at stage 0", 2, train_on("qwen2-tiny", "--stage", "0", "--trace", "HERE/trace.json"),
             ["model", "trace.json"]),
-        Job("generate", 1, ["generate", "--device", "cpu", "--model", str(GOLDEN / "llama-tiny"), "--ids", "1,2,3",
-                            "--max-new-tokens", "5", "--threads", "2", "--memory", "device=64MiB", "--json", "--logits",
-                            "HERE/logits.safetensors"], ["logits.safetensors"]),
+        Job("checkpoints", 1, train_on("gpt2-tiny", "--checkpoint-dir", "HERE/saved", "--checkpoint-every", "1"), ["model"],
+            saves=True),
+        Job("checkpoints of two ranks", 2, train_on("llama-tiny", "--stage", "2", "--checkpoint-dir", "HERE/saved",
+                                                    "--checkpoint-every", "1", *files), ["model"], saves=True),
+        Job("generate", 1, [*generate, "--ids", "1,2,3", "--logits", "HERE/logits.safetensors"], ["logits.safetensors"]),
+        Job("generate streamed codes", 1, [*generate, "--batch-file", "HERE.jsonl", "--weights-dtype", "int8", "--cache-dir",
+                                           "HERE/cache", "--offload-param", "nvme", "--nvme-path", "HERE/nvme", "--trace",
+                                           "HERE/trace.json"], ["trace.json"]),
+        Job("generate from the model's files", 1, [*generate, "--ids", "1,2,3", "--dtype", "fp32", "--offload-param", "nvme",
+                                                   "--offload-kv", "host", "--nvme-path", "HERE/nvme"], []),
+        Job("export", 1, ["export", str(checkpoint), "--output", "HERE/model"], ["model"]),
+        Job("inspect", 1, ["inspect", str(checkpoint)], []),
         Job("tokenize", 1, ["tokenize", "--model", str(text), "--input", "HERE.txt", "--output", "HERE/tokens.bin"],
             ["tokens.bin"]),
     ]
@@ -103,8 +117,17 @@ class Faults:
 
     def __init__(self, soak):
         self.soak, self.known = soak, {}
-        self.jobs = [job for job in jobs() if job.ranks <= soak.most_ranks]
+        self.jobs = [job for job in jobs(self.make_checkpoint()) if job.ranks <= soak.most_ranks]
         self.can_mount = os.getuid() == 0 and self.try_mount()
+
+    def make_checkpoint(self):
+        folder = Path(self.soak.directory) / "checkpoint"
+        folder.mkdir()
+        folder.chmod(0o755)
+        arguments = train_on("gpt2-tiny", "--checkpoint-dir", "HERE/saved")
+        words = [self.soak.options.program, *(word.replace("HERE", str(folder)) for word in arguments)]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return next((folder / "saved").glob("step-*"))
 
     def try_mount(self):
         folder = Path(self.soak.directory) / "mount"
@@ -119,7 +142,7 @@ class Faults:
         if job.name not in self.known:
             folder = new_folder(case)
             finished = self.launch(case, job, folder, [self.preload(folder, "")] * job.ranks)
-            finished.check_end()
+            finished.check_end(job.codes)
             if finished.code != 0:
                 raise Failed("fails undisturbed", finished)
             counts = {}
@@ -172,7 +195,7 @@ class Faults:
         case.soak.count("calls refused" if fired else "calls not reached")
         # What may open nothing any more cannot list a directory that it is to remove.
         may_leave = name == "open" and onward
-        self.check(job, folder, finished, expected, causes if fired else [], may_leave)
+        self.check(case, job, folder, finished, expected, causes if fired else [], may_leave)
 
     def by_limit(self, case):
         """The process, or one rank of two, is granted less of something."""
@@ -200,7 +223,7 @@ class Faults:
             return  # the program did not start
         if finished.code < 0 and not starts([*words, self.soak.options.program, "--version"]):
             return  # nor here: a library's own beginning has failed
-        self.check(job, folder, finished, expected, [])
+        self.check(case, job, folder, finished, expected, [])
 
     def by_disk(self, case):
         """All that is written goes to a file system that is too small, or nearly."""
@@ -213,15 +236,19 @@ class Faults:
             (folder / "nvme").mkdir()
             finished = self.launch(case, job, folder, [[]] * job.ranks)
             case.soak.count("small disks")
-            self.check(job, folder, finished, expected, [])
+            self.check(case, job, folder, finished, expected, [])
         finally:
             unmount(folder)
 
     @staticmethod
-    def check(job, folder, finished, expected, causes, may_leave=False):
-        finished.check_end()
+    def check(case, job, folder, finished, expected, causes, may_leave=False):
+        finished.check_end(job.codes)
         if (left := partial_files(folder)) and not may_leave:
             raise Failed(f"left behind: {', '.join(left)}", finished)
+        if job.saves and any(path.suffix != ".partial" for path in folder.glob("saved/step-*")):
+            looked = case.run(["inspect", str(folder / "saved")])
+            if looked.code != 0:
+                raise Failed("a checkpoint is not whole", finished, looked)
         if finished.code == 0:
             found = job.result(folder, finished)
             if found != expected:
@@ -243,6 +270,7 @@ def starts(command):
 def new_folder(case, name="run"):
     folder = case.new_directory(name)
     Path(f"{folder}.txt").write_text("It's a text of 12 words; naïve 你好 🙂\n" * 50)
+    Path(f"{folder}.jsonl").write_text('{"ids":[1,2,3]}\n{"ids":[7],"max_new_tokens":3}\n')
     if name == "run":
         (folder / "nvme").mkdir()
     for path in (case.directory, folder, folder / "nvme"):

@@ -70,7 +70,7 @@ class Finished:
         return [line for line in self.err.splitlines()
                 if line.startswith(self.sign) and not line.startswith("zeepo: warning: ")]
 
-    def check_end(self):
+    def check_end(self, codes=(0, 1, 2)):
         """Raises Failed for an end that no program may have, whatever it was asked."""
         if self.timed_out:
             raise Failed(f"did not end within {self.seconds:.0f} s", self)
@@ -81,8 +81,8 @@ class Finished:
                 raise Failed(f"said \"{dump}\"", self)
         if self.left_processes:
             raise Failed(f"{self.left_processes} of its processes lived on", self)
-        if self.code not in (0, 1, 2):
-            raise Failed(f"exit code {self.code}, must be 0, 1 or 2", self)
+        if self.code not in codes:
+            raise Failed(f"exit code {self.code}, must be one of {', '.join(map(str, codes))}", self)
         if self.code != 0 and not self.messages():
             raise Failed(f"exit code {self.code} without a message", self)
 

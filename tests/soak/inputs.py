@@ -154,6 +154,134 @@ def draw_prompts(case: Case):
     generate(case, trained, ["--prompt", prompt])
 
 
+def draw_batch_file(case: Case):
+    """Prompts in JSON lines."""
+    file = case.directory / "prompts.jsonl"
+    lines = [{"ids": [1, 2, 3]}, {"ids": [7], "max_new_tokens": 2}, {"ids": list(range(20)), "max_new_tokens": 0}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    spoil_file(case, file)
+    generate(case, case.one_of(goldens()), ["--batch-file", file, "--max-batch", case.one_of(["1", "2", "32"])])
+
+
+def draw_checkpoint(case: Case):
+    """A file of the newest of two checkpoints. What changes no byte that is read gives the undisturbed result."""
+    model = case.one_of(goldens())
+    saved, newest = case.directory / "saved", case.directory / "saved" / "step-00000002"
+    arguments = ["train", "--device", "cpu", "--model", model, "--data", model / "tokens.bin", "--seq-len", "8", "--threads",
+                 "1", "--memory", BUDGET, "--checkpoint-dir", saved, "--checkpoint-every", "1", "--log", "-", "--steps"]
+    whole, again = case.directory / "whole", case.directory / "again"
+    made = [case.run([*arguments, "2"]), case.run(["export", newest, "--output", whole])]
+    if any(finished.code != 0 for finished in made):
+        raise Failed("a checkpoint is not made", *made)
+    shutil.copytree(saved, case.directory / "before")
+    resumed = case.run([*arguments, "3", "--resume"])
+    shutil.rmtree(saved)
+    shutil.move(case.directory / "before", saved)
+    file = case.one_of(path for path in sorted(newest.rglob("*")) if path.is_file())
+    before = file.read_bytes()
+    if case.chance(0.1):
+        file.unlink()
+    else:
+        spoil_file(case, file)
+    differs = not file.exists() or file.read_bytes() != before
+    kind = case.random.randrange(3)
+    if kind == 0:
+        finished = case.run(["inspect", saved, *case.one_of([[], ["--json"], ["--tensors"]])])
+        check(case, finished, None)
+        if finished.code == 0 and differs:
+            raise Failed(f"{file.name} is spoiled, and inspect does not say so", finished)
+    elif kind == 1:
+        finished = case.run(["export", newest, "--output", again])
+        check(case, finished, again)
+        if finished.code == 0 and files_in(again) != files_in(whole):
+            raise Failed(f"{file.name} is spoiled, and the export is another", finished)
+    else:
+        finished = case.run([*arguments, "3", "--resume"])
+        check(case, finished, None)
+        if finished.code != 0 or last_event(finished) != last_event(resumed):
+            raise Failed(f"{file.name} is spoiled, and the resumed run is not the undisturbed one", finished, resumed)
+
+
+def files_in(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def last_event(finished):
+    """Loss and weights, without what differs from run to run."""
+    event = finished.events()[-1]
+    return event["event"], event["loss"], event["weights_hash"]
+
+
+def draw_log(case: Case):
+    """The log of a run."""
+    model = case.one_of(goldens())
+    log, page = case.directory / "run.jsonl", case.directory / "page.html"
+    made = case.run(["train", "--device", "cpu", "--model", model, "--data", model / "tokens.bin", "--seq-len", "8",
+                     "--threads", "1", "--memory", BUDGET, "--steps", "3", "--log", log])
+    if made.code != 0:
+        raise Failed("no log is made", made)
+    spoil_file(case, log)
+    commands = [["report", log], ["report", log, "--html", page], ["compare", log, log, "--json"], ["compare", log, log],
+                ["plan", "--explain", log], ["plan", "--explain", log, "--json"]]
+    check(case, case.run(case.one_of(commands)), page)
+
+
+def draw_hardware(case: Case):
+    """A machine's description."""
+    file = case.directory / "machine.json"
+    file.write_text(json.dumps({
+        "name": "our nodes", "nodes": 2, "gpus_per_node": 4,
+        "gpu": {"memory": "80GiB", "tflops": {"fp32": 110, "16bit": 250, "fp8": 250}, "attention_tflops": 140,
+                "memory_gbps": 1750, "kernel_us": 4},
+        "host": {"memory": "2TiB", "step_gelements": 0.6}, "link": {"to_device_gbps": 20, "to_host_gbps": 20},
+        "network": {"within_node_gbps": 230, "between_nodes_gbps": 22, "collective_us": 30},
+        "disk": {"size": "30TB", "read_gbps": 3.0, "write_gbps": 2.0}}))
+    spoil_file(case, file)
+    shape = ["--layers", "3", "--hidden", "256", "--heads", "4", "--seq-len", "64"]
+    finished = case.run(["plan", *shape, "--hardware", file, *case.one_of([[], ["--json"], ["--inference"]])])
+    check(case, finished, None)
+
+
+def draw_chat(case: Case):
+    """A chat template, or conversations to fine-tune on."""
+    model = text_model(case.random, case.directory / "model")
+    template = model.path / "chat_template.jinja"
+    template.write_text("{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}\n{% endfor %}"
+                        "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+    data = case.directory / "chats.jsonl"
+    talk = [{"role": "user", "content": draw_text(case.random, 5)}, {"role": "assistant", "content": draw_text(case.random, 5)}]
+    data.write_text("".join(json.dumps({"messages": talk}) + "\n" for _ in range(20)))
+    spoil_file(case, case.one_of([template, data, data]))
+    train(case, model.path, data, ["--from-scratch"])
+
+
+def draw_codes(case: Case):
+    """A file of the cache of quantised weights: it is made again, and the tokens are the same."""
+    arguments = ["generate", "--device", "cpu", "--model", case.one_of(goldens()), "--ids", "1,2,3", "--max-new-tokens", "4",
+                 "--threads", "1", "--memory", "device=64MiB", "--json", "--weights-dtype", case.one_of(["int8", "int4"]),
+                 "--cache-dir", case.directory / "cache"]
+    first = case.run(arguments)
+    files = sorted((case.directory / "cache").iterdir())
+    spoil_file(case, case.one_of(files))
+    again = case.run(arguments)
+    check(case, again, None)
+    if again.code != 0 or first.events()[0]["ids"] != again.events()[0]["ids"]:
+        raise Failed("other tokens with a damaged cache", again, first)
+
+
+def draw_options_of_generate(case: Case):
+    """Odd values of one option or two of generate's."""
+    extra = ["--ids", "1,2,3"]
+    names = ["--max-batch", "--prefill-chunk", "--temperature", "--top-k", "--top-p", "--seed", "--timeout", "--prefetch",
+             "--blocks-per-unit", "--speculate", "--simulate-link", "--offload-param", "--offload-kv", "--kv-dtype",
+             "--weights-dtype", "--cache-policy", "--placement", "--dtype", "--batch-file", "--logits", "--nvme-path"]
+    for name in case.random.sample(names, case.one_of([1, 1, 2])):
+        extra += [name, case.one_of([*ODD_TEXTS_OF_OPTIONS, *map(str, mutations.ODD_NUMBERS)])]
+    finished = case.run(["generate", "--device", "cpu", "--model", case.one_of(goldens()), "--max-new-tokens", "3", "--threads",
+                         "1", "--memory", "device=64MiB", "--json", *extra])
+    check(case, finished, None)
+
+
 def draw_options(case: Case):
     """Odd values of one option or two."""
     model = case.one_of(goldens())
@@ -208,8 +336,9 @@ def main():
                          "--stage", "--memory", "--offload-param", "--offload-optimizer", "--offload-activations",
                          "--step-below", "--prefetch", "--blocks-per-unit", "--tile-linear", "--simulate-link",
                          "--timeout", "--cache-policy", "--moments", "--optimizer", "--schedule", "--placement"]
-    draws = [draw_model_files] * 4 + [draw_text_data] * 2 + [draw_tokens, draw_decode, draw_deepspeed, draw_deepspeed,
-                                                           draw_prompts, draw_options]
+    draws = [draw_model_files] * 4 + [draw_text_data] * 2 + [
+        draw_tokens, draw_decode, draw_deepspeed, draw_deepspeed, draw_prompts, draw_batch_file, draw_options,
+        draw_options_of_generate, draw_checkpoint, draw_log, draw_hardware, draw_chat, draw_codes]
     if soak.options.mnist:
         draws.append(draw_idx)
     return soak(lambda case: case.one_of(draws)(case))
