@@ -275,11 +275,10 @@ TEST(Train, AFileOfTheRunIsNoOtherOne) {
     for (const std::string name : {"tokens.bin", "link", "./tokens.bin"}) {
       const std::string path = directory.path() / name;
       expect_failure(zeepo_with(train({"--data", data, option, path})), 1, {option + " " + path, "--data"});
-      EXPECT_EQ(whole_file(data), before) << option;
+      EXPECT_TRUE(whole_file(data) == before) << option;
     }
-  expect_failure(zeepo_with(train({"--log", log, "--csv", log})), 1, {"--csv " + log, "--log"});
-  expect_failure(zeepo_with(train({"--log", "-", "--csv", "-"})), 1, {"--csv -", "--log"});
-  EXPECT_EQ(zeepo_with(train({"--log", "/dev/null", "--csv", "/dev/null"})).code, 0);
+  for (const std::string option : {"--csv", "--trace"})
+    expect_failure(zeepo_with(train({"--log", log, option, log})), 2, {option + " " + log, "--log"});
 }
 
 TEST(Train, OffloadedActivationsAreSaidToBeCheckpoints) {

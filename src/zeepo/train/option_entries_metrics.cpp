@@ -31,10 +31,10 @@ std::string text_of_dashboard(const TrainOptions& options) {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
 }
 
-// Two sinks would write over each other.
+// Two would write over each other.
 void check_places(const TrainOptions& options) {
   const std::pair<const char*, std::filesystem::path> files[] = {
-      {"--log", options.log}, {"--csv", options.csv}, {"--prometheus", options.prometheus}};
+      {"--log", options.log}, {"--csv", options.csv}, {"--prometheus", options.prometheus}, {"--trace", options.trace}};
   for (const auto& file : files)
     for (const auto& other : files)
       if (&file < &other && !file.second.empty() && file.second.lexically_normal() == other.second.lexically_normal())

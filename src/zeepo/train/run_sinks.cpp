@@ -1,7 +1,6 @@
 #include "zeepo/train/run_sinks.h"
 
 #include <utility>
-#include <vector>
 
 #include "zeepo/base/error.h"
 #include "zeepo/base/say.h"
@@ -14,26 +13,18 @@
 namespace zeepo {
 namespace {
 
-bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(a, ignored)) return std::filesystem::equivalent(a, b, ignored);
-  return !std::filesystem::exists(a, ignored) && a.lexically_normal() == b.lexically_normal();
-}
-
-// Files begin anew: a name given by mistake must cost neither the data nor another file of the run.
-void check_names(const TrainOptions& options) {
-  std::vector<std::pair<const char*, std::filesystem::path>> known;
-  for (const auto& [option, path] : {std::pair{"--data", options.data}, std::pair{"--eval-data", options.eval_data}})
-    if (!path.empty()) known.emplace_back(option, path);
+// Files begin anew: one that is the data, by whatever name, would cost the data.
+void check_not_data(const TrainOptions& options) {
+  const std::filesystem::path log = options.log;
   for (const auto& [option, path] :
-       {std::pair{"--log", std::filesystem::path(options.log)}, std::pair{"--csv", options.csv},
-        std::pair{"--prometheus", options.prometheus}, std::pair{"--trace", options.trace}}) {
-    if (path.empty()) continue;
-    for (const auto& [other, taken] : known)
-      if (same_file(path, taken))
-        throw Error("train: {} {}: is the file of {}; name another", option, path.string(), other);
-    known.emplace_back(option, path);
-  }
+       {std::pair{"--log", &log}, std::pair{"--csv", &options.csv}, std::pair{"--prometheus", &options.prometheus},
+        std::pair{"--trace", &options.trace}})
+    for (const auto& [input, data] :
+         {std::pair{"--data", &options.data}, std::pair{"--eval-data", &options.eval_data}}) {
+      std::error_code not_there;
+      if (std::filesystem::equivalent(*path, *data, not_there))
+        throw Error("train: {} {}: is the file of {}; name another", option, path->string(), input);
+    }
 }
 
 std::unique_ptr<EventSink> make_dashboard(const TrainOptions& options) {
@@ -53,7 +44,7 @@ std::unique_ptr<EventSink> make_dashboard(const TrainOptions& options) {
 
 EventSinks make_sinks(const TrainOptions& options) {
   const auto mode = options.resume.wanted ? GrowingFile::Mode::append_lines : GrowingFile::Mode::fresh;
-  check_names(options);
+  check_not_data(options);
   EventSinks sinks;
   if (!options.log.empty()) sinks.add(std::make_unique<EventLog>(options.log, mode));
   if (!options.csv.empty()) sinks.add(std::make_unique<CsvFile>(options.csv, mode));
