@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "zeepo/base/error.h"
 #include "zeepo/binding/model_units.h"
+#include "zeepo/comm/wire_collectives.h"
 #include "zeepo/train/ways_out.h"
 #include "zeepo/zero/state_plan.h"
 
@@ -16,7 +19,30 @@ RunSetup as_rank(RunSetup setup, int rank) {
   return setup;
 }
 
-MemoryPlan plan_of_first(const RunSetup& setup) { return plan_memory(as_largest(setup)); }
+MemoryPlan plan_of_largest(const RunSetup& setup) { return plan_memory(as_largest(setup)); }
+
+// Whose messages take most memory, where nodes have unlike numbers of ranks: a rank alone on its node has all of its
+// node's copy. Of a node's ranks the first meets most others.
+int rank_with_most_messages(const RunSetup& setup) {
+  const WireOptions& wire = setup.options.wire;
+  if (!wire.coded() && !wire.node_copy) return 0;
+  const NodeMap nodes = NodeMap::of(AbsentRanks(setup.ranks), wire.node_size);
+  using Taken = std::pair<std::size_t, std::size_t>;
+  std::map<std::size_t, std::pair<Taken, int>> by_size;
+  for (int node = 0; node < nodes.nodes(); ++node) {
+    const auto& ranks = nodes.ranks_of(node);
+    if (by_size.contains(ranks.size())) continue;
+    const WirePlan plan = wire_plan(nodes, ranks[0]);
+    const bool coded = wire.reduce != WireType::same;
+    by_size[ranks.size()] = {
+        {wire.node_copy ? plan.gather.held.size() : 0, coded ? reduce_scratch_bytes(plan, wire.reduce, 1) : 0},
+        ranks[0]};
+  }
+  std::pair<Taken, int> most = by_size.at(nodes.ranks_of(0).size());
+  for (const auto& [size, taken] : by_size)
+    if (taken.first > most.first) most = taken;
+  return most.second;
+}
 
 // With buffers for the host's part of the step, while it is measured and afterwards.
 bool has_room_to_probe(const RunSetup& setup, const MemoryPlan& memory, const std::vector<RankRoom>& rooms,
@@ -78,14 +104,14 @@ std::int64_t missing_bytes(const MemoryPlan& memory, const PlaceBytes& budgets) 
 // With the largest buffers that fit; where none do, with those that miss least.
 RunSetup fit_buffers(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
   RunSetup best = setup;
-  const MemoryPlan memory = plan_of_first(setup);
+  const MemoryPlan memory = plan_of_largest(setup);
   const PlaceBytes budgets = least_budgets(rooms, memory);
   std::int64_t least = missing_bytes(memory, budgets);
   for (const std::int64_t room : host_rooms(budgets[static_cast<std::size_t>(Place::host)])) {
     if (least == 0) break;
     if (room == setup.host_room) continue;
     RunSetup tried = with_buffers(setup, room);
-    const MemoryPlan smaller = plan_of_first(tried);
+    const MemoryPlan smaller = plan_of_largest(tried);
     if (const std::int64_t missing = missing_bytes(smaller, least_budgets(rooms, smaller)); missing < least) {
       best = std::move(tried);
       least = missing;
@@ -114,9 +140,9 @@ void fill_device(RunPlan& plan, const PlaceBytes& budgets) {
 }  // namespace
 
 RunSetup as_largest(const RunSetup& setup) {
-  RunSetup largest = as_rank(setup, 0);
+  RunSetup largest = as_rank(setup, rank_with_most_messages(setup));
   auto& rows = largest.balanced.rows;
-  if (!rows.empty()) rows.front() = std::ranges::max(rows);
+  if (!rows.empty()) rows[static_cast<std::size_t>(largest.ranks.rank)] = std::ranges::max(rows);
   return largest;
 }
 
@@ -134,7 +160,7 @@ FoundPlacement search_placement(const RunSetup& given, const PlaceBytes& budgets
       .given = setup.arrangement(),
       .open = setup.options.choose,
       .budgets = budgets,
-      .plan = [&](const Arrangement& tried) { return plan_of_first(setup.with(tried)).bytes; }};
+      .plan = [&](const Arrangement& tried) { return plan_of_largest(setup.with(tried)).bytes; }};
   const PlacementSearch::Result result = search.run();
   return {setup.with(result.arrangement), result.bytes, result.fits};
 }
@@ -166,7 +192,7 @@ RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& ro
 RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>& rooms) {
   const TrainOptions& options = setup.options;
   if (options.checkpoint_dir.empty() || options.checkpoint_every == 0 || options.checkpoint_bytes > 0) return setup;
-  const MemoryPlan memory = plan_of_first(setup);
+  const MemoryPlan memory = plan_of_largest(setup);
   const auto host = static_cast<std::size_t>(Place::host);
   const std::int64_t free = least_budgets(rooms, memory)[host] - memory.bytes[host];
   if (free <= 0) return setup;
@@ -178,7 +204,7 @@ RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>&
 RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure) {
   const bool chosen = setup.options.choose.any();  // a placement, for the budgets of all ranks
   const int rank = setup.ranks.rank;
-  RunPlan plan{.setup = as_largest(setup), .memory = plan_of_first(setup), .budgets = {}, .step_rates = {}};
+  RunPlan plan{.setup = as_largest(setup), .memory = plan_of_largest(setup), .budgets = {}, .step_rates = {}};
   const auto common = [&] { return chosen ? least_to_fill(rooms) : least_budgets(rooms, plan.memory); };
   if (tunes_host_share(plan.setup) && !has_room_to_probe(plan.setup, plan.memory, rooms, common())) {
     plan.setup.room_to_probe = false;
@@ -187,7 +213,7 @@ RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, cons
   if (measure && tunes_host_share(plan.setup)) plan.step_rates = measure(as_rank(plan.setup, rank));
   plan_tuning(plan, common());
   // From here on this rank's own.
-  const bool differs = rank != 0 || plan.setup.balanced.rows != setup.balanced.rows;
+  const bool differs = rank != plan.setup.ranks.rank || plan.setup.balanced.rows != setup.balanced.rows;
   plan.setup.ranks.rank = rank;
   plan.setup.balanced = setup.balanced;
   if (differs) plan.memory = plan_memory(plan.setup);
