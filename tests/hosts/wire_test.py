@@ -92,6 +92,21 @@ def bits_are_those_of_one_host():
         return "exact runs as on one host, coded runs as before"
 
 
+def hosts_with_unlike_numbers_of_ranks():
+    names = ("node1", "node1", "node2")
+    with Hosts(2) as hosts:
+        model = make_model(hosts.directory)
+        on_one = Run(hosts, model, 3, names=("node1",), ranks_per_host=3)
+        exact, copied = (Run(hosts, model, 3, *options, names=names, ranks_per_host=1) for options in ((), ("--node-copy",)))
+        for run in exact, copied:
+            expect(run.plan["communication"]["nodes"] == 2, f"the plan has {run.plan['communication']}", run.job)
+            expect(run.hash == on_one.hash, "exact runs on one host and on two have other bits", run.job)
+        expect(copied.counted() < exact.counted(), f"{copied.counted()} and {exact.counted()} bytes between nodes", copied.job)
+        coded, again = (Run(hosts, model, 3, *options, names=names, ranks_per_host=1) for options in (ALL, ALL[:-1]))
+        expect(coded.hash == again.hash != on_one.hash, "coded runs with and without copies have other bits", again.job)
+        return "the bits of one host; coded runs as before"
+
+
 def a_ring_has_the_bits_and_bytes_of_the_straight_way():
     names = ("node1", "node2", "node3")
     with Hosts(3) as hosts:
@@ -108,4 +123,5 @@ def a_ring_has_the_bits_and_bytes_of_the_straight_way():
 
 if __name__ == "__main__":
     harness.skip_if_unavailable()
-    sys.exit(run_cases([bytes_between_nodes, bits_are_those_of_one_host, a_ring_has_the_bits_and_bytes_of_the_straight_way]))
+    sys.exit(run_cases([bytes_between_nodes, bits_are_those_of_one_host, hosts_with_unlike_numbers_of_ranks,
+                        a_ring_has_the_bits_and_bytes_of_the_straight_way]))

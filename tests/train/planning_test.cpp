@@ -178,6 +178,31 @@ TEST_F(Planning, BuffersShrinkWhereAStepWouldNotFit) {
   EXPECT_TRUE(names(error_text([&] { check_fits(refused, {}); }), "of host memory"));
 }
 
+// What all ranks decide alike is decided for the rank that needs most.
+TEST_F(Planning, OnUnlikeNodesIsForTheRankWhoseMessagesTakeMost) {
+  TrainOptions given = options();
+  given.stage = 3;
+  for (const WireOptions& wire : {WireOptions{.node_copy = true}, WireOptions{.reduce = WireType::int4},
+                                  WireOptions{.gather = WireType::int8, .reduce = WireType::int8, .node_copy = true}})
+    for (const std::vector<int>& nodes :
+         {std::vector{0, 0, 1}, std::vector{0, 1, 1}, std::vector{0, 0, 0, 1}, std::vector{0, 0, 1, 1, 1, 2}}) {
+      given.wire = wire;
+      const auto ranks = static_cast<int>(nodes.size());
+      const auto planned = [&](int rank) {
+        return make_setup(given, {.rank = rank, .ranks = ranks, .ranks_on_node = 2, .nodes = nodes});
+      };
+      const RunSetup largest = as_largest(planned(0));
+      if (wire.node_copy) {
+        EXPECT_EQ(std::ranges::count(nodes, nodes[static_cast<std::size_t>(largest.ranks.rank)]), 1);
+      }
+      const std::int64_t most = plan_memory(largest).bytes[0];
+      for (int rank = 0; rank < ranks; ++rank) EXPECT_LE(plan_memory(planned(rank)).bytes[0], most) << rank;
+    }
+  given.wire = {.node_copy = true};
+  const RunSetup alike = make_setup(given, {.rank = 3, .ranks = 4, .ranks_on_node = 2, .nodes = {0, 0, 1, 1}});
+  EXPECT_EQ(as_largest(alike).ranks.rank, 0);
+}
+
 TEST_F(Planning, MakesNoBatch) {
   TrainOptions huge = options();
   huge.micro_batch = 1 << 20;  // 32Mi tokens: 256 MiB of ids and targets

@@ -227,7 +227,8 @@ Manifest manifest_of(const RunSetup& setup) {
 }
 
 TEST_F(ResumeOnce, OtherRanksAreAChangeOfTheResultWhereSumsDependOnThem) {
-  const auto changes = [&](const OptionTexts& texts, const RankShape& before, const RankShape& after) {
+  const auto changes = [&](const OptionTexts& texts, const RankShape& before, const RankShape& after,
+                           const OptionTexts& now = {}) {
     TrainOptions options = options_;
     for (const auto& [name, text] : texts) assign(options, name, text);
     const auto setup_of = [&](const RankShape& ranks) {
@@ -235,6 +236,7 @@ TEST_F(ResumeOnce, OtherRanksAreAChangeOfTheResultWhereSumsDependOnThem) {
       return make_setup(options, ranks);
     };
     const Manifest manifest = manifest_of(setup_of(before));
+    for (const auto& [name, text] : now) assign(options, name, text);
     return fmt::format("{}", fmt::join(changes_since(manifest, setup_of(after), {}).of_result, "; "));
   };
   const auto on = [](int ranks) { return RankShape{.ranks = ranks, .ranks_on_node = ranks}; };
@@ -251,6 +253,10 @@ TEST_F(ResumeOnce, OtherRanksAreAChangeOfTheResultWhereSumsDependOnThem) {
   EXPECT_TRUE(names(changes(gradients, by_nodes({0, 0, 1, 1}), on(4)), "--reduce-dtype int8 on nodes 0,0,1,1, now 0"));
   EXPECT_EQ(changes(gradients, by_nodes({5, 5, 2, 2}), by_nodes({0, 0, 1, 1})), "");
   EXPECT_EQ(changes(gradients, by_nodes({0, 1, 2, 3}), on(4)), "");  // nodes of one rank each, or one of all
+  const OptionTexts in_pairs{{"--node-size", "2"}};
+  EXPECT_EQ(changes(gradients, by_nodes({0, 0, 1, 1}), on(4), in_pairs), "");
+  EXPECT_TRUE(names(changes(gradients, on(4), on(4), in_pairs), "--reduce-dtype int8 on nodes 0,0,0,0, now 0,0,1,1"));
+  EXPECT_EQ(changes({{"--stage", "3"}}, on(4), on(4), in_pairs), "");
 
   const OptionTexts weights{{"--stage", "2"}, {"--gather-dtype", "int8"}};
   EXPECT_EQ(changes(weights, on(2), on(3)), "");

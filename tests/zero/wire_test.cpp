@@ -305,6 +305,19 @@ TEST(WireNodes, UnlikeNumbersOfRanksGiveTheBitsOfEveryStage) {
   }
 }
 
+// Where each rank is a node its gradients are coded on the way between nodes.
+TEST(WireNodes, ARankAloneOnItsNodeFeedsBackWhatItsCodesLose) {
+  WireOptions wire{.reduce = WireType::int4};
+  const auto trained = [&](const std::vector<int>& nodes, bool feedback) {
+    wire.feedback = feedback;
+    return train_placed<Deep>(coded_run(static_cast<int>(nodes.size()), wire), nodes);
+  };
+  const auto on_one = trained({0, 0, 0}, true), apart = trained({0, 1, 2}, true);
+  expect_same_bits(apart, on_one, "three nodes of one rank");
+  EXPECT_NE(apart[0].hashes.back(), trained({0, 1, 2}, false)[0].hashes.back());
+  EXPECT_EQ(trained({0, 1, 2}, false)[0].hashes, trained({0, 0, 0}, false)[0].hashes);
+}
+
 TEST(WireNodes, OnAGpuThePlanHoldsWhatMessagesPassThrough) {
   ThreadsWorld world(4);
   const auto planned = [&](Backend backend, const WireOptions& wire, Place place) {

@@ -111,18 +111,17 @@ class Reduction {
     exchange(ExchangePhase::reduce_within, plan_.reduce.within, 0);
   }
 
-  void send_to_owners() {
+  // A rank alone on its node has no sum but its own gradients: `error` is of these.
+  void send_to_owners(View error) {
     if (plan_.nodes.nodes() == 1) return;
+    const bool alone = plan_.nodes.peers_of(plan_.rank).size() == 1;
     std::size_t at = 0;
     for (const Hop& hop : plan_.reduce.between.out) {
-      const std::vector<Term> terms = node_terms(hop.parts[0]);
-      WireWriter writer(type_, elements_, label_.id, out_.data(at++));
-      for_blocks([&](std::int64_t block) {
-        float sum[kWireBlock];
-        sum_block(terms, block, sum);
-        writer.write_block(block, sum);
-      });
-      writer.finish();
+      const int part = hop.parts[0];
+      if (alone)
+        encode(stream_, type_, slice(full_, part), label_.id, out_.data(at++), error ? slice(error, part) : View{});
+      else
+        encode_sum(part, out_.data(at++));
     }
     exchange(ExchangePhase::reduce_between, plan_.reduce.between, parts_in(plan_.reduce.within.in));
   }
@@ -150,6 +149,17 @@ class Reduction {
   }
 
  private:
+  void encode_sum(int part, std::byte* message) {
+    const std::vector<Term> terms = node_terms(part);
+    WireWriter writer(type_, elements_, label_.id, message);
+    for_blocks([&](std::int64_t block) {
+      float sum[kWireBlock];
+      sum_block(terms, block, sum);
+      writer.write_block(block, sum);
+    });
+    writer.finish();
+  }
+
   template <class V>
   V slice(V whole, int part) const {
     return part_of(whole, part, plan_.nodes.ranks());
@@ -258,7 +268,7 @@ void reduce_by_messages(Communicator& ranks, CpuStream& stream, const WirePlan& 
   reduce_scatter_call(plan.nodes.ranks(), full, full, shard, label, how);  // the views fit each other
   Reduction reduction(ranks, stream, plan, type, full, scratch, label);
   reduction.send_to_peers(error);
-  reduction.send_to_owners();
+  reduction.send_to_owners(error);
   reduction.sum_into(shard, how);
 }
 

@@ -40,7 +40,7 @@ SentBytes sent_by_gather(const WirePlan& plan, GatherFrom from, std::size_t part
 std::size_t reduce_scratch_bytes(const WirePlan& plan, WireType type, std::int64_t shard_elements);
 // shard = this rank's part of the sum of all ranks' `full`. The ranks of each node are summed in fp32 in rank order,
 // and the nodes' sums, coded again, in the order of nodes. What a rank sums itself is not coded. `error`: of the size
-// of `full`, what codes have lost and the next call adds; null: nothing. Not for WireType::same.
+// of `full`, what codes of its values have lost and the next call adds; null: nothing. Not for WireType::same.
 void reduce_by_messages(Communicator& ranks, CpuStream& stream, const WirePlan& plan, WireType type, ConstView full,
                         std::span<std::byte> scratch, View shard, View error, const Label& label, const SumInto& how);
 SentBytes sent_by_reduce(const WirePlan& plan, std::size_t part_bytes);

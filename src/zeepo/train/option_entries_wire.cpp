@@ -86,6 +86,7 @@ void add_wire_options(std::vector<TrainOption>& table) {
                          .group = kGroup,
                          .help = "Ranks in a row that count as one node",
                          .otherwise = "the ranks on each machine",
+                         .effect = Effect::execution,  // bits of coded sums are changes_of_sums' (resume.cpp)
                          .deepspeed_also = {"zero_optimization.zero_hpz_partition_size"}},
                         [](auto& o) -> auto& { return o.wire.node_size; }, {.least = 1, .absent = 0}));
   table.push_back(choice(

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "zeepo/base/error.h"
 #include "zeepo/binding/model_units.h"
+#include "zeepo/comm/wire_collectives.h"
 #include "zeepo/train/ways_out.h"
 #include "zeepo/zero/state_plan.h"
 
@@ -26,13 +29,37 @@ MemoryPlan plan_for_all(const RunSetup& setup) {
   RunSetup tried = as_largest(setup);
   MemoryPlan plan = plan_memory(tried);
   if (setup.balanced.rows.empty()) return plan;
-  const std::int64_t most = tried.balanced.rows.front();
+  std::int64_t& own = tried.balanced.rows[static_cast<std::size_t>(tried.ranks.rank)];
+  const std::int64_t most = own;
   for (const std::int64_t rows : std::set(setup.balanced.rows.begin(), setup.balanced.rows.end())) {
     if (rows == most) continue;
-    tried.balanced.rows.front() = rows;
+    own = rows;
     raise_to(plan.bytes, plan_memory(tried).bytes);
   }
   return plan;
+}
+
+// Whose messages take most memory, where nodes have unlike numbers of ranks: a rank alone on its node has all of its
+// node's copy. Of a node's ranks the first meets most others.
+int rank_with_most_messages(const RunSetup& setup) {
+  const WireOptions& wire = setup.options.wire;
+  if (!wire.coded() && !wire.node_copy) return 0;
+  const NodeMap nodes = NodeMap::of(AbsentRanks(setup.ranks), wire.node_size);
+  using Taken = std::pair<std::size_t, std::size_t>;
+  std::map<std::size_t, std::pair<Taken, int>> by_size;
+  for (int node = 0; node < nodes.nodes(); ++node) {
+    const auto& ranks = nodes.ranks_of(node);
+    if (by_size.contains(ranks.size())) continue;
+    const WirePlan plan = wire_plan(nodes, ranks[0]);
+    const bool coded = wire.reduce != WireType::same;
+    by_size[ranks.size()] = {
+        {wire.node_copy ? plan.gather.held.size() : 0, coded ? reduce_scratch_bytes(plan, wire.reduce, 1) : 0},
+        ranks[0]};
+  }
+  std::pair<Taken, int> most = by_size.at(nodes.ranks_of(0).size());
+  for (const auto& [size, taken] : by_size)
+    if (taken.first > most.first) most = taken;
+  return most.second;
 }
 
 // With buffers for the host's part of the step, while it is measured and afterwards.
@@ -131,9 +158,9 @@ void fill_device(RunPlan& plan, const PlaceBytes& budgets) {
 }  // namespace
 
 RunSetup as_largest(const RunSetup& setup) {
-  RunSetup largest = as_rank(setup, 0);
+  RunSetup largest = as_rank(setup, rank_with_most_messages(setup));
   auto& rows = largest.balanced.rows;
-  if (!rows.empty()) rows.front() = std::ranges::max(rows);
+  if (!rows.empty()) rows[static_cast<std::size_t>(largest.ranks.rank)] = std::ranges::max(rows);
   return largest;
 }
 
@@ -194,8 +221,11 @@ RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>&
 RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, const MeasureSteps& measure) {
   const bool chosen = setup.options.choose.any();  // a placement, for the budgets of all ranks
   const int rank = setup.ranks.rank;
-  RunPlan plan{
-      .setup = as_rank(setup, 0), .memory = plan_for_all(setup), .needed = {}, .budgets = {}, .step_rates = {}};
+  RunPlan plan{.setup = as_rank(setup, as_largest(setup).ranks.rank),
+               .memory = plan_for_all(setup),
+               .needed = {},
+               .budgets = {},
+               .step_rates = {}};
   const auto common = [&] { return chosen ? least_to_fill(rooms) : least_budgets(rooms, plan.memory); };
   if (tunes_host_share(plan.setup) && !has_room_to_probe(plan.setup, plan.memory, rooms, common())) {
     plan.setup.room_to_probe = false;
@@ -205,8 +235,9 @@ RunPlan plan_run(const RunSetup& setup, const std::vector<RankRoom>& rooms, cons
   plan_tuning(plan, common());
   plan.needed = plan.memory.bytes;
   // From here on this rank's own.
+  const bool differs = rank != plan.setup.ranks.rank || !setup.balanced.rows.empty();
   plan.setup.ranks.rank = rank;
-  if (rank != 0 || !setup.balanced.rows.empty()) plan.memory = plan_memory(plan.setup);
+  if (differs) plan.memory = plan_memory(plan.setup);
   const RankRoom& own = rooms.at(static_cast<std::size_t>(rank));
   const auto budgets = [&] { return chosen ? least_to_fill(rooms) : budgets_of(own, plan.memory); };
   fill_device(plan, budgets());

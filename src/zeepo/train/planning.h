@@ -35,8 +35,8 @@ RunSetup choose_placement(const RunSetup& setup, const std::vector<RankRoom>& ro
 // that steps need not wait for the disk.
 RunSetup give_snapshots_room(const RunSetup& setup, const std::vector<RankRoom>& rooms);
 
-// The setup of the rank for which is decided what all ranks must decide alike: rank 0 has the largest shares, the last
-// ones may be padding, and no rank has more rows. Where budgets are compared, room for fewer rows is planned, too.
+// The setup of the rank for which is decided what all ranks must decide alike: no rank has more rows, or more memory
+// for messages. Shares are alike. Where budgets are compared, room for fewer rows is planned, too.
 RunSetup as_largest(const RunSetup& setup);
 
 // The plan of the setup's rank, with its placement. It need not fit: see check_fits. Without `measure` the host's part
