@@ -109,6 +109,32 @@ TEST(RecommendedOnAnH200, IsWhatWasFastestByHand) {
   EXPECT_LE(fourteen.time->seconds, 1.05 * best);
 }
 
+// A block of 1.5 GiB is not fetched ahead with the default --prefetch.
+TEST(RecommendedOnDgx2, FetchesLargeUnitsAhead) {
+  const PlanMachine machine = described_machine(find_hardware("dgx2-v100"));
+  const auto recommended = [&](std::int64_t prefetch_bytes) {
+    ExactQuestion question{
+        .options = {}, .ranks = 128, .ranks_on_node = 16, .shape = config_of({100, 8192, 64}, 0, 1024)};
+    question.options.backend = Backend::cuda;
+    question.options.dtype = DType::f16;
+    question.options.seq_len = 1024;
+    question.options.device_bytes = 31 * kGiB;
+    question.options.host_bytes = 90 * kGiB;
+    question.options.prefetch_bytes = prefetch_bytes;
+    const RunSetup asked = exact_setup(question);
+    const RankRoom room = exact_room(asked);
+    return recommend(asked, room, machine, exact_plans(asked, room, machine));
+  };
+  const Recommended ahead = recommended(TrainOptions{}.prefetch_bytes);
+  EXPECT_EQ(ahead.setup.options.stage, 3);
+  EXPECT_GE(ahead.setup.options.prefetch_bytes, std::int64_t{2} * 12 * 8192 * 8192);
+  EXPECT_TRUE(ahead.fits);
+  EXPECT_TRUE(names(command_of(ahead, {}), "--prefetch"));
+  const Recommended asked_for = recommended(kGiB / 2);
+  EXPECT_EQ(asked_for.setup.options.prefetch_bytes, kGiB / 2);
+  EXPECT_LT(ahead.time->seconds, 0.8 * asked_for.time->seconds);
+}
+
 const ExactPlan& plan_named(const std::vector<ExactPlan>& plans, const std::string& name) {
   return *std::ranges::find(plans, name, &ExactPlan::name);
 }

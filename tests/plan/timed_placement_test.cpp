@@ -11,6 +11,7 @@
 #include "tests/support/scratch_model.h"
 #include "tests/support/units.h"
 #include "zeepo/comm/threads/threads_world.h"
+#include "zeepo/plan/hardware.h"
 #include "zeepo/plan/recommended.h"
 #include "zeepo/train/trainer.h"
 
@@ -202,6 +203,37 @@ TEST_F(TimedPlacement, ResumesFromTheOtherChoice) {
   const Trained resumed = train(options, kSlow, 2);
   EXPECT_NE(resumed.flags(), straight.flags());
   EXPECT_EQ(resumed.summary.at("weights_hash"), straight.summary.at("weights_hash"));
+}
+
+// A block of 1.5 GiB is not fetched ahead with the default --prefetch: all ranks take the one that rank 0 finds.
+TEST(TimedPlacementOfLargeUnits, FetchesThemAhead) {
+  TrainOptions options;
+  options.backend = Backend::cuda;
+  options.dtype = DType::f16;
+  options.seq_len = 1024;
+  options.stage = 3;
+  options.device_bytes = 64 * kGiB;
+  options.host_bytes = 64 * kGiB;
+  options.choose = {.params = true, .optimizer = true, .activations = true, .prefetch = true};
+  PlanMachine machine = described_machine(find_hardware("dgx2-v100"));
+  machine.rates->within_node = 2e10;
+  const auto prefetch_of = [&](const TrainOptions& asked) {
+    constexpr int kRanks = 2;
+    std::vector<std::int64_t> prefetch(kRanks);
+    ThreadsWorld world(kRanks);
+    run(world, [&](Communicator& ranks) {
+      const RunSetup setup = make_setup(asked, {.rank = ranks.rank(), .ranks = kRanks, .ranks_on_node = kRanks},
+                                        config_of({2, 8192, 64}, 0, asked.seq_len));
+      const std::vector<RankRoom> rooms(kRanks, exact_room(setup));
+      const PlacementChoice choice = placement_on(ranks.rank() == 0 ? machine : PlanMachine{}, setup, rooms, ranks);
+      prefetch[static_cast<std::size_t>(ranks.rank())] = choice.setup.options.prefetch_bytes;
+    });
+    EXPECT_EQ(prefetch[0], prefetch[1]);
+    return prefetch[0];
+  };
+  EXPECT_GE(prefetch_of(options), std::int64_t{2} * 12 * 8192 * 8192);
+  options.choose.prefetch = false;
+  EXPECT_EQ(prefetch_of(options), TrainOptions{}.prefetch_bytes);
 }
 
 }  // namespace

@@ -4,17 +4,20 @@
 #include <limits>
 
 #include "zeepo/base/error.h"
+#include "zeepo/binding/model_units.h"
 #include "zeepo/model/weight_files.h"
 #include "zeepo/plan/plan_text.h"
 #include "zeepo/train/option_values.h"
 #include "zeepo/train/ways_out.h"
+#include "zeepo/zero/state_plan.h"
 
 namespace zeepo {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kLongRun = 1000;  // steps: enough for what is tuned while it runs
+constexpr double kFasterBy = 1.05;  // or else the one that needs less
+constexpr int kLongRun = 1000;      // steps: enough for what is tuned while it runs
 
 RunSetup without_choice(RunSetup setup) {
   setup.options.choose = {};
@@ -133,7 +136,6 @@ Recommended as_run(const RunSetup& decided, const std::vector<RankRoom>& rooms, 
 std::optional<FasterPlan> faster_than(const Recommended& least, const RunSetup& setup,
                                       const std::vector<RankRoom>& rooms, const PlanMachine& machine,
                                       const std::vector<ExactPlan>& plans) {
-  constexpr double kFasterBy = 1.05;  // or else the one that needs least of the tiers below
   const PlaceBytes budgets = to_choose_within(rooms);
   double limit = least.time->seconds / kFasterBy;
   std::optional<FasterPlan> best;
@@ -149,12 +151,36 @@ std::optional<FasterPlan> faster_than(const Recommended& least, const RunSetup& 
   return best;
 }
 
+RunSetup with_units_ahead(const RunSetup& setup) {
+  const RankShape& ranks = setup.ranks;
+  const StatePlan plan = plan_states(plan_units(*setup.model, setup.options.blocks_per_unit), engine_options(setup),
+                                     {ranks.rank, ranks.ranks, ranks.alone()});
+  TrainOptions options = setup.options;
+  for (std::size_t unit = 0; unit < plan.units.size(); ++unit)
+    if (!plan.units[unit].params_whole)
+      options.prefetch_bytes = std::max(options.prefetch_bytes, plan.fetched_bytes(unit));
+  return setup.with(std::move(options));
+}
+
+std::optional<Recommended> fetched_ahead(const Recommended& run, const PlanMachine& machine) {
+  const TrainOptions& options = run.setup.options;
+  const bool gathers = options.stage == 3 && run.setup.ranks.ranks > 1;
+  if (!run.time || !(gathers || !options.placement.params.on_device())) return std::nullopt;
+  if (options.prefetch_bytes != EngineOptions{}.prefetch_bytes) return std::nullopt;  // asked for, or all that fits
+  const RunSetup ahead = with_units_ahead(run.setup);
+  if (ahead.options.prefetch_bytes == options.prefetch_bytes) return std::nullopt;
+  Recommended tried = as_run(ahead, run.rooms, machine);
+  if (!tried.time || tried.time->seconds >= run.time->seconds / kFasterBy) return std::nullopt;
+  return tried;
+}
+
 Recommended recommend(const RunSetup& setup, const RankRoom& room, const PlanMachine& machine,
                       const std::vector<ExactPlan>& plans) {
-  Recommended least = least_to_move(setup, room, machine);
-  if (!least.fits || !least.time) return least;
-  auto faster = faster_than(least, setup, {room}, machine, plans);
-  return faster ? std::move(faster->run) : least;
+  Recommended best = least_to_move(setup, room, machine);
+  if (!best.fits || !best.time) return best;
+  if (auto faster = faster_than(best, setup, {room}, machine, plans)) best = std::move(faster->run);
+  if (auto ahead = fetched_ahead(best, machine)) best = std::move(*ahead);
+  return best;
 }
 
 std::string command_of(const Recommended& recommended, const OptionTexts& given) {

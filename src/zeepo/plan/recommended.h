@@ -41,6 +41,13 @@ std::optional<FasterPlan> faster_than(const Recommended& least, const RunSetup& 
                                       const std::vector<RankRoom>& rooms, const PlanMachine& machine,
                                       const std::vector<ExactPlan>& plans);
 
+// A unit larger than --prefetch is fetched when it is needed, and the compute waits for it. The setup with a --prefetch
+// that takes the largest unit.
+RunSetup with_units_ahead(const RunSetup& setup);
+// The run with that, where its --prefetch is the default, units are fetched, all fits, and it is faster by more than a
+// prediction may err. Else nothing.
+std::optional<Recommended> fetched_ahead(const Recommended& run, const PlanMachine& machine);
+
 // A setup whose placement is decided, as `zeepo train` plans it with what it tunes. It need not fit.
 Recommended as_run(const RunSetup& decided, const std::vector<RankRoom>& rooms, const PlanMachine& machine);
 

@@ -12,7 +12,8 @@ namespace {
 // Which of the usual placements is better than the one that bytes alone lead to, if any; and what is said of it.
 struct Decided {
   std::optional<std::size_t> usual;
-  PlacementChoice told;  // all but the placement
+  bool units_ahead = false;  // with a --prefetch that takes the largest unit
+  PlacementChoice told;      // all but the placement
 };
 
 Decided decide(const PlanMachine& known, const RunSetup& asked, const RunSetup& by_bytes,
@@ -35,15 +36,18 @@ Decided decide(const PlanMachine& known, const RunSetup& asked, const RunSetup& 
   }
   const RunSetup largest = as_largest(asked);
   const auto faster = faster_than(least, largest, rooms, machine, usual_plans(largest, rooms, machine));
-  told.step_seconds = (faster ? faster->run : least).time->seconds;
-  if (!faster) {
+  const Recommended& found = faster ? faster->run : least;
+  const auto ahead = asked.options.choose.prefetch ? fetched_ahead(found, machine) : std::nullopt;
+  told.step_seconds = (ahead ? *ahead : found).time->seconds;
+  if (!faster && !ahead) {
     told.why = fmt::format(
         "the fastest tiers first; a step is predicted to take {}, none of the usual "
         "placements 5% less; {}",
         short_seconds(*told.step_seconds), known.source);
     return decided;
   }
-  decided.usual = faster->usual;
+  if (faster) decided.usual = faster->usual;
+  decided.units_ahead = ahead.has_value();
   told.by = PlacementChoice::By::time;
   told.why = fmt::format("a step is predicted to take {}, and {} with {}; {}", short_seconds(*told.step_seconds),
                          short_seconds(least.time->seconds), flags_of(by_bytes.arrangement()), known.source);
@@ -66,14 +70,17 @@ PlacementChoice placement_on(const PlanMachine& machine, const RunSetup& setup, 
                              Communicator& ranks) {
   PlacementChoice choice = placement_by_bytes(setup, rooms, ranks);
   if (!setup.options.choose.any()) return choice;
-  std::int32_t usual = 0;  // from 1 on; 0: none
+  std::int32_t usual = 0, units_ahead = 0;  // usual: from 1 on; 0: none
   if (ranks.rank() == 0) {
     Decided decided = decide(machine, setup, choice.setup, rooms);
     choice = std::move(decided.told);
     if (decided.usual) usual = static_cast<std::int32_t>(*decided.usual) + 1;
+    units_ahead = decided.units_ahead ? 1 : 0;
   }
   usual = largest_over_ranks(ranks, usual);
+  units_ahead = largest_over_ranks(ranks, units_ahead);
   if (usual > 0) choice.setup = arranged(setup, usual_placements().at(static_cast<std::size_t>(usual - 1)));
+  if (units_ahead > 0) choice.setup = with_units_ahead(choice.setup);
   return choice;
 }
 
