@@ -1,8 +1,10 @@
 #include "job.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "zeepo/base/error.h"
+#include "zeepo/base/machine.h"
 #include "zeepo/comm/gpu_place.h"
 #include "zeepo/comm/launch.h"
 #include "zeepo/torch/torch_checkpoint.h"
@@ -182,6 +184,15 @@ void Job::broadcast(Address address, std::int64_t bytes) {
   process_ranks().broadcast(stream, View{reinterpret_cast<std::byte*>(address), DType::u8, {bytes}}, 0,
                             {"what rank 0 starts from", 0});
 }
+
+std::string Job::any_of(const std::string& flags) {
+  std::string any = flags;
+  for (const std::string& others : gather_texts(process_ranks(), flags))
+    std::ranges::transform(any, others, any.begin(), [](char a, char b) { return std::max(a, b); });
+  return any;
+}
+
+bool Job::has_host_room(std::int64_t bytes) { return free_memory_bytes() / process_ranks().local_size() >= bytes; }
 
 SavedTensors& Job::saved() {
   if (SavedTensors* const saved = engine().saved_tensors()) return *saved;

@@ -55,6 +55,11 @@ class Job {
 
   // Rank 0's bytes at the address become every rank's.
   void broadcast(Address address, std::int64_t bytes);
+  // Of flags that are "1" or "0", as many on every rank: those that are "1" on any. Nothing may be on its way between
+  // the ranks.
+  std::string any_of(const std::string& flags);
+  // Whether each rank of this machine may take so many bytes of its memory.
+  bool has_host_room(std::int64_t bytes);
   std::string report();
   // buffers: the bytes of a file that a checkpoint keeps beside the states.
   std::string save(const std::string& directory, const std::string& buffers);

@@ -90,6 +90,9 @@ NB_MODULE(_engine, m) {
       .def("steps_taken", [](Job& job) { return job.engine().get().progress().steps_taken; })
       .def("read", &Job::read)
       .def("broadcast", &Job::broadcast)
+      .def("is_on_any_rank", [](Job& job, bool here) { return job.engine().is_on_any_rank(here); })
+      .def("any_of", &Job::any_of)
+      .def("has_host_room", &Job::has_host_room)
       .def("report", &Job::report)
       .def("save", [](Job& job, const std::string& directory,
                       const nb::bytes& buffers) { return job.save(directory, text_of(buffers)); })

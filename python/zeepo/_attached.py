@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
-import types
 from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -24,10 +24,13 @@ from ._engine import Error, Job
 from ._fetching import Fetching
 from ._memory import floats_at, stream_of, tensor_at
 from ._optimizers import kind_of, momentum_of, rule_of
+from ._own_steps import OwnSteps
 from ._scaling import LossScaling, Unscaling
+from ._stand_ins import DroppedGradients, StandIns
 from ._units import Place, Units, cut_into_units
 
 _READ_AT_ONCE = 1 << 22  # elements
+_OWN_STEPS = "zeepo.own_steps"  # beside the buffers of a checkpoint
 
 
 def without_wrapper(model: Any) -> Any:
@@ -97,29 +100,44 @@ class Attached:
         self._stream = stream_of(self.device)
         self._groups = self._find_groups()
         self.units: Units = cut_into_units(model)
-        self._attach_engine(debug)
-        self._move_in()
-        self._fetching = Fetching(job, model, self.units, self.device, debug)
         self._trained = {parameter for parameter in self.units.places if self._is_trained(parameter)}
+        self._numbers = {parameter: number for number, parameter in enumerate(self.units.places)}
+        self._own_steps = OwnSteps(
+            job,
+            kind_of(optimizer) if optimizer is not None else "",
+            {p: self._groups[p] if p in self._trained else None for p in self.units.places},
+        )
         self._removable: list[Any] = []
+        self._addresses: dict[nn.Parameter, int] = {}
+        self._versions: dict[nn.Parameter, int] = {}
         self._scaling: LossScaling | None = None
         self._skipped_steps = 0
+        self._steps = False  # the optimizer, by zeepo
+        self._attach_engine(debug)
+        self._move_in()
+        self._put_hooks(debug)
+
+    # Setting up.
+
+    def _put_hooks(self, debug: bool) -> None:
+        own = set(self.units.places)
+        self._fetching = Fetching(self.job, self.model, self.units, self.device, debug)
+        self._removable.append(self._fetching)
         self._removable.append(GuardedData(self.units.places, lambda parameter: self._place(parameter).name))
-        self._removable.append(RefusedCopies(model))
+        self._removable.append(RefusedCopies(self.model))
         self._take_gradients()
         self._check_loads()
         self._refuse_others()
-        if optimizer is not None:
-            self._replace_optimizer(optimizer)
-            self._watch_optimizer_state(optimizer)
-            own = set(self.units.places)
-            self._removable.append(Clipping(own, self._trained, self.clip_grad_norm))
-            self._removable.append(Unscaling(optimizer, self._unscale, self.device))
-            if self._dtype == torch.float16:
-                self._scaling = LossScaling(own, job.loss_scale)
-                self._removable.append(self._scaling)
-
-    # Setting up.
+        if self.optimizer is None:
+            return
+        self._removable.append(StandIns(self.optimizer, dict(step=self._make_step(), zero_grad=self._make_zero_grad())))
+        self._removable.append(DroppedGradients(own, self._trained, self._own_steps, self.drop_gradients))
+        self._watch_optimizer_state(self.optimizer)
+        self._removable.append(Clipping(own, self._trained, self.clip_grad_norm))
+        self._removable.append(Unscaling(self.optimizer, self._unscale, self.device))
+        if self._dtype == torch.float16:
+            self._scaling = LossScaling(own, self.job.loss_scale)
+            self._removable.append(self._scaling)
 
     def _find_groups(self) -> dict[nn.Parameter, int]:
         """Of each parameter that is stepped, the number of its group."""
@@ -152,8 +170,9 @@ class Attached:
         self.job.attach(given, str(self._dtype).removeprefix("torch."), optimizer, momentum, gpu, debug)
 
     def _described(self, parameter: nn.Parameter) -> tuple[str, list[int], bool, int]:
+        """To the engine each parameter is a group: which has a gradient is known at the step."""
         name = self._place(parameter).name
-        return name, list(parameter.shape), self._is_trained(parameter), self._groups.get(parameter, 0)
+        return name, list(parameter.shape), self._is_trained(parameter), self._numbers[parameter]
 
     def _place(self, parameter: nn.Parameter) -> Place:
         return self.units.places[parameter]
@@ -172,8 +191,6 @@ class Attached:
         self._begin()
         self.job.load(fill)
         flat.clear()
-        self._addresses: dict[nn.Parameter, int] = {}
-        self._versions: dict[nn.Parameter, int] = {}
         for parameter, place in self.units.places.items():
             address = self.job.address(place.unit, place.index)
             parameter.data = tensor_at(address, parameter.shape, self._dtype, self.device)
@@ -193,15 +210,16 @@ class Attached:
                 hook = self._gradient_hook(place)
                 self._removable.append(parameter.register_post_accumulate_grad_hook(hook))
 
-    def _gradient_hook(self, place: Place) -> Callable[[torch.Tensor], None]:
+    def _gradient_hook(self, place: Place) -> Callable[[Any], None]:
         job, dtype, stream = self.job, self._dtype, self._stream
         usual = torch.cuda.default_stream(self.device).cuda_stream if self.device.type == "cuda" else 0
 
-        def hook(parameter: torch.Tensor) -> None:
+        def hook(parameter: Any) -> None:
             gradient = parameter.grad
             parameter.grad = None
             if gradient is None:
                 return
+            self._own_steps.has(parameter)
             if self._scaling is not None:
                 self._scaling.check(place.name)
             if gradient.layout != torch.strided:
@@ -242,26 +260,38 @@ class Attached:
                 self._removable.append(module._register_load_state_dict_pre_hook(refuse))
                 self._removable.append(module._register_state_dict_hook(whole))
 
-    def _replace_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+    def _make_step(self) -> Callable[..., Any]:
         attached = self
 
-        def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        @torch.optim.Optimizer.profile_hook_step  # the hooks of the user's on the step
+        def step_with_hooks(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
             """Steps by zeepo's engine."""
             loss = None
             if closure is not None:
                 with torch.enable_grad():
                     loss = closure()
             attached.step()
+            return loss
+
+        @functools.wraps(step_with_hooks)
+        def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+            attached._steps = True
+            try:
+                loss = step_with_hooks(self, closure)
+            finally:
+                attached._steps = False
             self._opt_called = True  # type: ignore[attr-defined]  # what schedulers look at
             return loss
 
-        def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
-            """Drops gradients that no step has taken."""
-            attached.drop_gradients()
-
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # schedulers find their count kept
-        optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
-        optimizer.zero_grad = types.MethodType(zero_grad, optimizer)  # type: ignore[method-assign]
+        return step
+
+    def _make_zero_grad(self) -> Callable[..., None]:
+        def zero_grad(_: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+            """Drops gradients that no step has taken."""
+            self.drop_gradients(set_to_none)
+
+        return zero_grad
 
     def _watch_optimizer_state(self, optimizer: torch.optim.Optimizer) -> None:
         """The moments are the engine's: whoever means to keep or set those of PyTorch is told."""
@@ -293,6 +323,8 @@ class Attached:
         """Gradients are zeepo's: a step that is not finds none, and changes what zeepo does not see."""
 
         def refuse(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            if optimizer is self.optimizer and self._steps:
+                return
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     if parameter in self.units.places:
@@ -311,18 +343,22 @@ class Attached:
         self._check_parameters()
         self._check_groups()
         self._fetching.forget()
-        rules = [rule_of(group, self._keeps_momentum) for group in self.optimizer.param_groups]
+        of_group = [rule_of(group, self._keeps_momentum) for group in self.optimizer.param_groups]
+        before = self.job.steps_taken()
         self._begin()
+        rules = self._own_steps.rules(of_group, before + 1)
         skipped, scale = self.job.step(rules)
+        self._own_steps.end(taken=self.job.steps_taken() > before)
         if not skipped:
             return
         self._skipped_steps += 1
         why = f"overflow at loss scale {scale:g}" if self._scaling is not None else "a gradient that is not finite"
         self._say(f"step {self.job.steps_taken() + 1} skipped: {why}")
 
-    def drop_gradients(self) -> None:
+    def drop_gradients(self, set_to_none: bool = True) -> None:
         self._begin()
         self.job.drop_gradients()
+        self._own_steps.drop(set_to_none)
         self._fetching.forget()
         for parameter in self.model.parameters():
             parameter.grad = None
@@ -362,11 +398,9 @@ class Attached:
         for parameter in stepped:
             if parameter not in self.units.places:  # it has no elements
                 continue
-            name = self._place(parameter).name
-            if not parameter.requires_grad and parameter in self._trained:
-                raise Error(f"optimizer.step(): {name} was trained at zeepo.init() and is frozen now; freeze it before")
             if parameter.grad is None:
                 continue
+            name = self._place(parameter).name
             if parameter in self._trained:
                 raise Error(f"optimizer.step(): the .grad of {name} was set; zeepo takes gradients as autograd makes them")
             raise Error(f"optimizer.step(): {name} was frozen at zeepo.init() and has a gradient; unfreeze it before")
@@ -422,16 +456,22 @@ class Attached:
         return report
 
     def save(self, directory: str | Path) -> Path:
-        buffers = persistent_buffers(self.model)
+        kept = persistent_buffers(self.model)
         self._begin()
-        return Path(self.job.save(str(directory), _safetensors.to_bytes(buffers) if buffers else b""))
+        own_steps = self._own_steps.saved(self.job.steps_taken())
+        if own_steps is not None:
+            kept[_OWN_STEPS] = own_steps
+        return Path(self.job.save(str(directory), _safetensors.to_bytes(kept) if kept else b""))
 
     def load(self, directory: str | Path) -> Path:
         self._fetching.forget()
         self._begin()
         path, saved = self.job.find_saved(str(directory))
-        buffers = self._find_buffers(path, dict(_safetensors.tensors_of(bytearray(saved), path)) if saved else {})
+        kept = dict(_safetensors.tensors_of(bytearray(saved), path)) if saved else {}
+        own_steps = kept.pop(_OWN_STEPS, None)
+        buffers = self._find_buffers(path, kept)
         self.job.load_saved(path)
+        self._own_steps.load(own_steps, self.job.steps_taken())
         with torch.no_grad():
             for own, value in buffers:
                 own.copy_(value)
@@ -466,13 +506,9 @@ class Attached:
 
     def detach(self) -> None:
         """The module and the optimizer as they were, with the weights as they are."""
-        self._fetching.remove()
         for hook in self._removable:
             hook.remove()
         self._removable.clear()
-        for parameter in self.units.places:
+        for parameter in self._addresses:
             parameter.data = self.weight(parameter)
             parameter.grad = None
-        if self.optimizer is not None:
-            for name in ("step", "zero_grad"):
-                self.optimizer.__dict__.pop(name, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from typing import Any
 
 import torch
@@ -10,6 +12,8 @@ from ._engine import Error
 
 # Rate, beta1, beta2, eps, momentum, decay.
 Rule = tuple[float, float, float, float, float, float]
+# By which neither weights nor moments change.
+LEFT_ALONE: Rule = (0.0, 1.0, 1.0, 0.0, 1.0, 0.0)
 
 _KNOWN = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
 # What zeepo's kernels do not do, and PyTorch does where it is set.
@@ -60,3 +64,15 @@ def rule_of(group: dict[str, Any], keeps_momentum: bool) -> Rule:
         float(group.get("momentum", 0.0)),
         float(group.get("weight_decay", 0.0)),
     )
+
+
+def of_own_step(rule: Rule, kind: str, own: int, number: int) -> Rule:
+    """The rule that in the step of this number does what `rule` does in the step `own`: of Adam's corrections."""
+    rate, beta1, beta2, eps, momentum, decay = rule
+    if kind == "sgd" or rate == 0:
+        return rule
+    beta1, beta2 = ctypes.c_float(beta1).value, ctypes.c_float(beta2).value  # as the engine has them
+    # The engine's step is rate / (1 - beta1^n) * m / (sqrt(v / (1 - beta2^n)) + eps).
+    wider = math.sqrt((1 - beta2**number) / (1 - beta2**own))
+    own_rate = rate * (1 - beta1**number) / (1 - beta1**own) / wider
+    return own_rate, beta1, beta2, eps / wider, momentum, decay * rate / own_rate if kind == "adamw" else decay

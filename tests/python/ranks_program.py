@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Iterable
 
 import torch
-from models import Plain, Tied, WithBuffers, batch, loss_of, make
+from models import ByInput, Plain, Tied, WithBuffers, WithUnused, batch, loss_of, make
 from runs import OPTIMIZERS
 
 import zeepo
@@ -97,6 +97,9 @@ def main() -> None:
     results = {
         "Plain": train_in(Plain, settings),
         "Tied": train_in(Tied, ["stage 0", "stage 1", "stage 2", "stage 3", "streamed"]),
+        "WithUnused": train_in(WithUnused, ["stage 0", "stage 2", "stage 3", "streamed"]),
+        # Which head has a gradient is known to all ranks together.
+        "ByInput": train_in(ByInput, ["stage 0"]),
         # Adam would not tell the sum of the ranks' gradients from their mean.
         "SGD": train_in(Plain, ["stage 0", "stage 3"], "sgd"),
     }

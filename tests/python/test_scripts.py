@@ -60,6 +60,73 @@ def test_clipping_that_was_imported_by_name_clips():
 
 
 @PLACES
+def test_zero_grad_of_the_module_drops_gradients(options):
+    model, expected = make(Plain), make(Plain)
+    opt, reference = adamw(model), adamw(expected)
+    step(expected, reference, 1)
+    zeepo.init(model, opt, **options)
+    wrapped = nn.ModuleDict({"inner": model})
+    for drop in (model.zero_grad, wrapped.zero_grad, partial(model.zero_grad, set_to_none=False)):
+        (100 * loss_of(model, *batch(Plain, 0))).backward()
+        with pytest.raises(zeepo.Error, match="drops the gradients of its module together"):
+            model.outward.zero_grad()
+        drop()
+    model.zero_grad()
+    model.outward.zero_grad()  # there are none
+    nn.Linear(2, 2).zero_grad()
+    step(model, opt, 1)
+    zeepo.close()
+    for a, b in zip(model.parameters(), expected.parameters(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_the_optimizer_keeps_its_hooks_and_its_schedulers():
+    model = make(Plain)
+    opt = adamw(model)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(opt, 0.01, total_steps=20)
+    called = []
+    opt.register_step_pre_hook(lambda *_: called.append("before"))
+    opt.register_step_post_hook(lambda *_: called.append("after"))
+    by_scheduler = opt.step
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        zeepo.init(model, opt)
+        later = torch.optim.lr_scheduler.ReduceLROnPlateau(opt)
+        step(model, opt)
+        schedule.step()
+        later.step(1.0)
+        zeepo.close()
+        assert opt.step is by_scheduler and "zero_grad" not in opt.__dict__
+        step(model, opt)
+        schedule.step()
+    assert called == 2 * ["before", "after"]
+
+
+def test_rates_that_are_tensors_and_closures():
+    def run(with_zeepo):
+        model = make(Plain)
+        opt = torch.optim.AdamW(model.parameters(), lr=torch.tensor(3e-3))
+        if with_zeepo:
+            zeepo.init(model, opt)
+        losses = []
+        for number in range(6):
+
+            def closure():
+                opt.zero_grad()
+                loss = loss_of(model, *batch(Plain, number))
+                loss.backward()
+                return loss
+
+            losses.append(opt.step(closure).item())
+            opt.param_groups[0]["lr"].mul_(0.9)
+        if with_zeepo:
+            zeepo.close()
+        return losses
+
+    assert run(True) == pytest.approx(run(False), rel=1e-6)
+
+
+@PLACES
 def test_gradient_penalties_and_gradients_of_the_input(options):
     def run(with_zeepo):
         model = make(Plain)

@@ -123,6 +123,56 @@ TEST(TorchEngine, StepsEachGroupByItsRuleAtEveryStageAndPlacement) {
         });
 }
 
+// What a parameter without a gradient is stepped by.
+TEST(TorchEngine, WithoutARateAndWithBetasOfOneNothingOfAGroupChanges) {
+  for (const OptimizerType type : {OptimizerType::adamw, OptimizerType::adam, OptimizerType::sgd})
+    for (const Placement& placement : placements())
+      on_ranks(2, [&](Runtime& runtime) {
+        EngineOptions options = sgd(2, placement);
+        options.optimizer = {.type = type, .momentum = 0.5f, .weight_decay = 0.1f};
+        TorchEngine engine(runtime, four_units(), options, AbsentMemory::stale);
+        load_ones(engine);
+        const StepRule by_rate{0.25, options.optimizer};
+        StepRule of_nothing{0, options.optimizer};
+        of_nothing.optimizer.beta1 = of_nothing.optimizer.beta2 = of_nothing.optimizer.momentum = 1;
+        of_nothing.optimizer.weight_decay = 0;
+        const auto step = [&](const StepRule& second, std::size_t parameters) {
+          engine.begin_call(Recorded::yes);
+          std::vector<float> gradient(kElements);
+          for (std::size_t u = kUnits; u-- > 0;)
+            for (std::size_t i = 0; i < parameters; ++i) {
+              std::ranges::fill(gradient, 1.0f);
+              engine.add_gradient({u, i}, reinterpret_cast<std::byte*>(gradient.data()));
+            }
+          engine.step({by_rate, second});
+        };
+        step(of_nothing, 1);
+        EXPECT_EQ(weight(engine, "1.1"), 1);
+        step(by_rate, 2);
+        const float first = weight(engine, "2.0"), second = weight(engine, "2.1");
+        EXPECT_TRUE(std::isfinite(second));
+        EXPECT_LT(second, 1);
+        step(of_nothing, 1);
+        EXPECT_EQ(weight(engine, "2.1"), second);
+        EXPECT_LT(weight(engine, "2.0"), first);
+      });
+}
+
+TEST(TorchEngine, RanksTellEachOtherBehindTheirGradients) {
+  for (int stage = 0; stage < 4; ++stage)
+    on_ranks(3, [&](Runtime& runtime) {
+      TorchEngine engine(runtime, four_units(), sgd(stage), AbsentMemory::stale);
+      load_ones(engine);
+      for (int step = 0; step < 3; ++step) {
+        run_pass(engine);
+        EXPECT_TRUE(engine.is_on_any_rank(runtime.rank() == step));
+        EXPECT_FALSE(engine.is_on_any_rank(false));
+        engine.step(rules(0.5, 0.5));
+      }
+      EXPECT_EQ(weight(engine, "1.0"), 0.125) << stage;
+    });
+}
+
 TEST(TorchEngine, SeveralPassesAddUpWhereTheyAreAnnounced) {
   on_ranks(2, [](Runtime& runtime) {
     TorchEngine engine(runtime, four_units(), sgd(2), AbsentMemory::stale);

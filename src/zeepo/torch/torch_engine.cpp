@@ -1,12 +1,14 @@
 #include "zeepo/torch/torch_engine.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "zeepo/base/error.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/torch/torch_plan.h"
+#include "zeepo/zero/rank_talk.h"
 
 namespace zeepo {
 namespace {
@@ -175,6 +177,14 @@ bool TorchEngine::finish_passes() {
     pass_ = Pass::none;
   }
   return micro_steps_ > 0;
+}
+
+bool TorchEngine::is_on_any_rank(bool here_too) {
+  finish_passes();
+  const DeviceScope scope = here();
+  std::array ranks{here_too ? 1.0f : 0.0f};
+  sum_over_ranks(get().collectives(), ranks);
+  return ranks[0] > 0;
 }
 
 void TorchEngine::check_micro_steps(const char* call) {

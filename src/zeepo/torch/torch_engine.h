@@ -54,6 +54,9 @@ class TorchEngine final : public Attachment {
 
   // Whether there are gradients to step with. Ends the passes before the step.
   bool finish_passes();
+  // Of several ranks, whether it is so on any. Ends the passes before the step; then nothing is on its way between
+  // ranks.
+  bool is_on_any_rank(bool here);
   // All three throw Error, and keep what there is, before all micro-steps of the step are there. The caller has
   // multiplied the loss of these by `scale` besides loss_scale(): the norm of the gradients without both, not finite
   // where one of them is not.

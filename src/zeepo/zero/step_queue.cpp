@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <tuple>
 #include <utility>
 
 #include "zeepo/base/first_failure.h"
@@ -11,17 +12,45 @@
 namespace zeepo {
 namespace {
 
+// Neither weights nor moments change by such a rule, which is that of parameters without a gradient; Adam's corrections
+// would be 0.
+bool changes_nothing(const StepRule& rule) {
+  const OptimizerOptions& of = rule.optimizer;
+  return rule.rate == 0 && of.weight_decay == 0 && of.beta1 == 1 && of.beta2 == 1 && of.momentum == 1;
+}
+
+bool same_rule(const StepRule& a, const StepRule& b) {
+  const auto numbers = [](const StepRule& rule) {
+    const OptimizerOptions& of = rule.optimizer;
+    return std::tuple(rule.rate, of.beta1, of.beta2, of.eps, of.momentum, of.weight_decay);
+  };
+  return numbers(a) == numbers(b);
+}
+
+// Neighbours among the ranges, from `first` on, that one rule steps: they are stepped as one.
+std::size_t end_of_rule(const std::vector<StepRange>& ranges, std::size_t first, const StepRules& rules) {
+  std::size_t next = first + 1;
+  if (rules.groups.empty()) return next;
+  while (next < ranges.size() && ranges[next].decays == ranges[first].decays &&
+         ranges[next].extent.begin == ranges[next - 1].extent.end &&
+         same_rule(rules.groups[ranges[next].group], rules.groups[ranges[first].group]))
+    ++next;
+  return next;
+}
+
 // Reads the plan alone, which does not change: any thread may call it.
 void step_extent(Stream& stream, const StatePlan& plan, const PieceId& id, const OpenPiece& open, ConstView control,
                  const StepContext& step) {
   const UnitStates& unit = plan.units[id.unit];
   const Extent& extent = plan.piece(id).extent;
-  for (const StepRange& stepped : unit.ranges) {
-    const Extent range = common(stepped.extent, extent);
-    if (range.empty()) continue;
+  for (std::size_t first = 0, next = 0; first < unit.ranges.size(); first = next) {
+    next = end_of_rule(unit.ranges, first, step.rules);
+    const StepRange& stepped = unit.ranges[first];
+    const Extent range = common({stepped.extent.begin, unit.ranges[next - 1].extent.end}, extent);
+    const StepRule rule = step.rules.of(stepped.group, plan.options.optimizer);
+    if (range.empty() || changes_nothing(rule)) continue;
     const std::int64_t begin = range.begin - extent.begin, count = range.elements();
     const StateViews states = open.states.part(begin, count);
-    const StepRule rule = step.rules.of(stepped.group, plan.options.optimizer);
     zeepo::step(stream, rule.optimizer,
                 {.weights = {part_of(open.param, begin, count), states.remainder},
                  .grad = part_of(open.grads, begin, count),
