@@ -114,8 +114,13 @@ class Attached:
         self._skipped_steps = 0
         self._steps = False  # the optimizer, by zeepo
         self._attach_engine(debug)
-        self._move_in()
-        self._put_hooks(debug)
+        try:
+            self._move_in()
+            self._put_hooks(debug)
+        except BaseException:
+            if job.size == 1:  # several ranks end
+                self.detach()
+            raise
 
     # Setting up.
 
@@ -431,6 +436,8 @@ class Attached:
     @contextlib.contextmanager
     def summon(self) -> Iterator[None]:
         self._check_parameters()
+        if not self._weights_fit():
+            raise Error("summon: the full weights do not fit in memory; zeepo.export(directory) writes them to a file")
         full = {parameter: self.weight(parameter) for parameter in self.units.places}
         fixed = {parameter: memory_of(parameter) for parameter in full}
         for parameter, weight in full.items():
@@ -509,6 +516,28 @@ class Attached:
         for hook in self._removable:
             hook.remove()
         self._removable.clear()
-        for parameter in self._addresses:
-            parameter.data = self.weight(parameter)
-            parameter.grad = None
+        left = dict.fromkeys(self._addresses)
+        try:
+            if self._weights_fit():
+                for parameter in self._addresses:
+                    parameter.data = self.weight(parameter)
+                    parameter.grad = None
+                    del left[parameter]
+            else:
+                self._say("close: the full weights do not fit in memory: the module is left without them")
+        finally:
+            for parameter in left:  # zeepo's memory goes
+                parameter.data = torch.empty(0, dtype=self._dtype, device=self.device)
+                parameter.grad = None
+
+    def _weights_fit(self) -> bool:
+        """Whether every rank has room for all of them, beside what zeepo holds."""
+        needed = sum(parameter.numel() * parameter.element_size() for parameter in self._addresses)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+            fit = torch.cuda.mem_get_info(self.device)[0] >= needed
+        else:
+            fit = self.job.has_host_room(needed)
+        self._begin()
+        self.job.settle()
+        return self.job.any_of("01"[not fit]) == "0"

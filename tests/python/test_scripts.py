@@ -266,6 +266,33 @@ def test_weights_are_not_read_into_an_attached_module(tmp_path):
         zeepo.init(nn.ReLU())
 
 
+def test_a_failure_within_init_leaves_the_module(monkeypatch):
+    def fail(*_):
+        raise ValueError("told")
+
+    model = make(Plain)
+    opt = adamw(model)
+    for name in ("RefusedCopies", "Unscaling"):
+        with monkeypatch.context() as patch, pytest.raises(ValueError, match="told"):
+            patch.setattr(sys.modules["zeepo._attached"], name, fail)
+            zeepo.init(model, opt)
+        assert same_weights(model, make(Plain)) and opt.step.__func__ is torch.optim.AdamW.step
+    step(model, opt)
+    zeepo.init(model, opt)
+
+
+def test_weights_that_do_not_fit_are_left_out_at_close(monkeypatch, capfd):
+    model = make(Plain)
+    zeepo.init(model, adamw(model))
+    assert zeepo._open.job.has_host_room(1) and not zeepo._open.job.has_host_room(1 << 60)
+    monkeypatch.setattr(type(zeepo._open), "_weights_fit", lambda _: False)
+    with pytest.raises(zeepo.Error, match="do not fit in memory"), zeepo.summon(model):
+        pass
+    zeepo.close()
+    assert "close: the full weights do not fit in memory" in capfd.readouterr().err
+    assert model.outward.weight.numel() == 0
+
+
 def test_deepspeeds_options_as_a_dict(capfd):
     model = make(Plain)
     config = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}, "optimizer": {"type": "Adam"}}
