@@ -158,6 +158,21 @@ TEST(TorchEngine, WithoutARateAndWithBetasOfOneNothingOfAGroupChanges) {
       });
 }
 
+TEST(TorchEngine, RanksTellEachOtherBehindTheirGradients) {
+  for (int stage = 0; stage < 4; ++stage)
+    on_ranks(3, [&](Runtime& runtime) {
+      TorchEngine engine(runtime, four_units(), sgd(stage), AbsentMemory::stale);
+      load_ones(engine);
+      for (int step = 0; step < 3; ++step) {
+        run_pass(engine);
+        EXPECT_TRUE(engine.is_on_any_rank(runtime.rank() == step));
+        EXPECT_FALSE(engine.is_on_any_rank(false));
+        engine.step(rules(0.5, 0.5));
+      }
+      EXPECT_EQ(weight(engine, "1.0"), 0.125) << stage;
+    });
+}
+
 TEST(TorchEngine, SeveralPassesAddUpWhereTheyAreAnnounced) {
   on_ranks(2, [](Runtime& runtime) {
     TorchEngine engine(runtime, four_units(), sgd(2), AbsentMemory::stale);

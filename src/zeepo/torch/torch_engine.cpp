@@ -1,13 +1,14 @@
 #include "zeepo/torch/torch_engine.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "zeepo/base/error.h"
-#include "zeepo/device/copy.h"
 #include "zeepo/device/devices.h"
 #include "zeepo/kernels/elementwise.h"
 #include "zeepo/torch/torch_plan.h"
+#include "zeepo/zero/rank_talk.h"
 
 namespace zeepo {
 namespace {
@@ -181,15 +182,9 @@ bool TorchEngine::finish_passes() {
 bool TorchEngine::is_on_any_rank(bool here_too) {
   finish_passes();
   const DeviceScope scope = here();
-  float ranks = here_too ? 1 : 0;
-  launch([&](auto& s) { fill(s, no_loss_.view(), ranks); });
-  get().collectives().all_reduce(no_loss_.view(), {"parameters without gradients", 0});
-  launch([&](auto& s) {
-    copy_to_host(s, no_loss_.view().data, &ranks, sizeof ranks);
-    wait_for(s, point_of(s));
-    fill(s, no_loss_.view(), 0);
-  });
-  return ranks > 0;
+  std::array ranks{here_too ? 1.0f : 0.0f};
+  sum_over_ranks(get().collectives(), ranks);
+  return ranks[0] > 0;
 }
 
 void TorchEngine::check_micro_steps(const char* call) {
