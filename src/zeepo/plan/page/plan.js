@@ -159,13 +159,13 @@ function curve(spec) {
         if (y(v) === null) return;
         const dot = element("svg:circle", { cx: x(spec.xs[k]), cy: y(v), r: 3.5, style: `fill:${color}` });
         svg.append(dot);
-        tell(plot, dot, [`${spec.x} ${count(spec.xs[k])}`, `${line.label} ${unit(v)}`]);
+        tell(plot, dot, [`${spec.x} ${count(spec.xs[k])}`, `${line.label} ${unit(v)}`.trim()]);
       });
     });
     return svg;
   };
   const made = card(spec.title, spec.wide || false, fitted(plot, draw));
-  made.firstChild.append(legend([...spec.lines.map((line, i) => [line.label, colors[i % colors.length]]), ...(spec.limit ? [[spec.limit.label, "--bad", "dashed"]] : [])]));
+  made.firstChild.append(legend([...spec.lines.map((line, i) => [line.label, colors[i % colors.length]]).filter(([label]) => label), ...(spec.limit ? [[spec.limit.label, "--bad", "dashed"]] : [])]));
   return made;
 }
 
