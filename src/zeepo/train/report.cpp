@@ -19,6 +19,9 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
 }
 
+// A NaN's sign says nothing.
+float unsigned_nan(float value) { return std::isnan(value) ? std::abs(value) : value; }
+
 }  // namespace
 
 nlohmann::ordered_json json_number(double value) {
@@ -52,8 +55,11 @@ nlohmann::ordered_json to_json(const StepReport& report) {
   return event;
 }
 
-Progress::Progress(std::int64_t steps)
-    : steps_(steps), terminal_(::isatty(STDERR_FILENO) != 0), start_(std::chrono::steady_clock::now()) {}
+Progress::Progress(std::int64_t steps, std::int64_t before)
+    : steps_(steps),
+      before_(before),
+      terminal_(::isatty(STDERR_FILENO) != 0),
+      start_(std::chrono::steady_clock::now()) {}
 
 Progress::~Progress() {
   if (open_line_) std::fputc('\n', stderr);
@@ -65,10 +71,11 @@ void Progress::say(const std::string& line) {
 
 void Progress::step(const StepReport& report) {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-  const double left = elapsed.count() / static_cast<double>(report.step) * static_cast<double>(steps_ - report.step);
-  std::string line =
-      fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s", report.step, steps_,
-                  report.result.loss, std::abs(report.result.grad_norm), report.lr, report.tokens_per_second);
+  const double seconds_a_step = elapsed.count() / static_cast<double>(report.step - before_);
+  const double left = seconds_a_step * static_cast<double>(steps_ - report.step);
+  std::string line = fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s", report.step,
+                                 steps_, unsigned_nan(report.result.loss), unsigned_nan(report.result.grad_norm),
+                                 report.lr, report.tokens_per_second);
   if (report.result.not_finite)
     line += "  skipped";  // why has been told
   else if (report.result.skipped)

@@ -29,7 +29,8 @@ nlohmann::ordered_json to_json(const StepReport& report);
 // On a terminal one line that is written over, with the time left; elsewhere a line a step. To stderr.
 class Progress {
  public:
-  explicit Progress(std::int64_t steps);
+  // `before`: steps that an earlier process has done, which took no time of this one.
+  explicit Progress(std::int64_t steps, std::int64_t before = 0);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -38,7 +39,7 @@ class Progress {
   void say(const std::string& line);
 
  private:
-  std::int64_t steps_;
+  std::int64_t steps_, before_;
   bool terminal_, open_line_ = false;
   std::chrono::steady_clock::time_point start_;
 };

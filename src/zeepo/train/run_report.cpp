@@ -101,7 +101,7 @@ void RunReport::tiers(Session& session) {
 
 void RunReport::begin_steps(std::int64_t steps) {
   steps_ = steps;
-  progress_.emplace(steps);
+  progress_.emplace(steps, last_step_);
 }
 
 void RunReport::step(const StepReport& report) {
