@@ -57,11 +57,13 @@ class Harness(unittest.TestCase):
         program = ("import sys, time; sys.path.insert(0, sys.argv[1]); from hosts import Hosts; h = Hosts(2);"
                    "p = h.popen('node2', ['sleep', '1000']); print(h.mark, h.directory, flush=True); time.sleep(1000)")
         child = subprocess.Popen([sys.executable, "-c", program, str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True)
-        mark, directory = child.stdout.readline().split()
-        self.assertTrue(marked_processes(mark))
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+        try:
+            mark, directory = child.stdout.readline().split()
+            self.assertTrue(within(10, lambda: marked_processes(mark)))  # the mark is there once `sleep` is
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            child.stdout.close()
         self.assertTrue(within(10, lambda: not marked_processes(mark)))
         with Hosts(1):  # removes the directory
             self.assertFalse(Path(directory).exists())
