@@ -136,7 +136,7 @@ TEST(WireReport, OnGpusThePlanTellsWhatPassesThroughHostMemory) {
 
 // Each rank ends before anything is sent.
 TEST(WireReport, RanksThatDisagreeOnWhatTheySendAreTold) {
-  for (const auto& [option, value] :
+  for (const auto& differing :
        {std::pair{"--gather-dtype", "int8"}, std::pair{"--reduce-dtype", "int4"}, std::pair{"--node-copy", "true"},
         std::pair{"--node-size", "3"}, std::pair{"--gather-route", "ring"}, std::pair{"--balance", "1,1,0.5"}}) {
     std::vector<std::string> texts(3);
@@ -144,14 +144,14 @@ TEST(WireReport, RanksThatDisagreeOnWhatTheySendAreTold) {
     EXPECT_THROW(run(world,
                      [&](Communicator& communicator) {
                        TrainOptions options = tiny("auto", 1);
-                       if (communicator.rank() == 2) assign(options, option, value);
+                       if (communicator.rank() == 2) assign(options, differing.first, differing.second);
                        std::string& text = texts[static_cast<std::size_t>(communicator.rank())];
                        text = error_text([&] { Trainer(options, communicator).run(); });
                        throw Error("{}", text);
                      }),
                  Error);
     for (const std::string& text : texts)
-      EXPECT_TRUE(names(text, "the ranks differ in", option, "rank 0 has", "rank 2 has")) << text;
+      EXPECT_TRUE(names(text, "the ranks differ in", differing.first, "rank 0 has", "rank 2 has")) << text;
   }
 }
 
