@@ -18,6 +18,16 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+def step(model: nn.Module, opt: torch.optim.Optimizer, number: int = 0) -> None:
+    loss_of(model, *batch(type(model), number)).backward()
+    opt.step()
+    opt.zero_grad()
+
+
 def trained(parameters: Any) -> list[nn.Parameter]:
     return [p for p in parameters if p.requires_grad]
 

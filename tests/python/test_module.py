@@ -9,22 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from models import Borrowing, Plain, Tied, batch, loss_of, make
-from runs import same_weights, train_plain
+from runs import adamw, same_weights, step, train_plain
 from torch import nn
 
 import zeepo
 
 STREAMED = dict(offload_param="host", prefetch="1KiB")
-
-
-def adamw(model):
-    return torch.optim.AdamW(model.parameters(), lr=3e-3)
-
-
-def step(model, opt, number=0):
-    loss_of(model, *batch(type(model), number)).backward()
-    opt.step()
-    opt.zero_grad()
 
 
 def test_parameters_keep_identity_and_address():

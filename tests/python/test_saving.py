@@ -3,22 +3,12 @@
 import pytest
 import torch
 from models import Plain, Tied, WithBuffers, batch, loss_of, make
-from runs import same_weights
+from runs import adamw, same_weights, step
 from torch import nn
 
 import zeepo
 
 STREAMED = dict(offload_param="host", prefetch="1KiB")
-
-
-def adamw(model):
-    return torch.optim.AdamW(model.parameters(), lr=3e-3)
-
-
-def step(model, opt, number=0):
-    loss_of(model, *batch(type(model), number)).backward()
-    opt.step()
-    opt.zero_grad()
 
 
 def test_checkpoints_go_on_where_they_were_saved(tmp_path):

@@ -6,17 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from models import CheckpointedReentrant, Plain, batch, loss_of, make
-from runs import same_weights
+from runs import adamw, same_weights
 from torch import nn
 
 import zeepo
 
 STREAMED = dict(offload_param="host", offload_optimizer="host", prefetch="1KiB")
 PLACES = pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
-
-
-def adamw(model):
-    return torch.optim.AdamW(model.parameters(), lr=3e-3)
 
 
 def half_loss(model, number, factor=1.0):

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from models import Plain, Tied, batch, loss_of, make
-from runs import same_weights
+from runs import adamw, same_weights, step
 from torch import nn
 from torch.nn.utils import clip_grad_norm_ as imported_by_name
 from torch.nn.utils import clip_grad_value_ as values_by_name
@@ -18,16 +18,6 @@ import zeepo
 
 STREAMED = dict(offload_param="host", offload_optimizer="host", prefetch="1KiB")
 PLACES = pytest.mark.parametrize("options", [{}, STREAMED], ids=["resident", "streamed"])
-
-
-def adamw(model):
-    return torch.optim.AdamW(model.parameters(), lr=3e-3)
-
-
-def step(model, opt, number=0):
-    loss_of(model, *batch(type(model), number)).backward()
-    opt.step()
-    opt.zero_grad()
 
 
 def test_clipping_that_was_imported_by_name_clips():

@@ -8,16 +8,12 @@ import weakref
 import pytest
 import torch
 from models import Plain, batch, loss_of, make
-from runs import same_weights
+from runs import adamw, same_weights
 from torch import nn
 
 import zeepo
 
 STREAMED = dict(offload_param="host", prefetch="1KiB")
-
-
-def adamw(model):
-    return torch.optim.AdamW(model.parameters(), lr=3e-3)
 
 
 def test_a_step_before_all_micro_steps_is_an_error_and_keeps_their_gradients():
