@@ -6,6 +6,7 @@
 
 #include "tests/comm/collective_checks.h"
 #include "tests/support/errors.h"
+#include "tests/support/forwarding_communicator.h"
 #include "zeepo/comm/call.h"
 #include "zeepo/comm/threads/threads_world.h"
 
@@ -213,29 +214,15 @@ TEST(WireCollectives, OnlyTheLaterExchangesOfACollectiveGoOn) {
 }
 
 // A communicator whose messages lose a bit on the way.
-class DamagingCommunicator final : public Communicator {
+class DamagingCommunicator final : public ForwardingCommunicator {
  public:
-  explicit DamagingCommunicator(Communicator& inner) : inner_(inner) {}
+  using ForwardingCommunicator::ForwardingCommunicator;
   std::string_view name() const override { return "damaging"; }
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  void all_gather(CpuStream& s, ConstView shard, View full, const Label& l) override {
-    inner_.all_gather(s, shard, full, l);
-  }
-  void reduce_scatter(CpuStream& s, ConstView full, View scratch, View shard, const Label& l,
-                      const SumInto& how) override {
-    inner_.reduce_scatter(s, full, scratch, shard, l, how);
-  }
-  void all_reduce(CpuStream& s, View x, const Label& l) override { inner_.all_reduce(s, x, l); }
-  void broadcast(CpuStream& s, View x, int root, const Label& l) override { inner_.broadcast(s, x, root, l); }
   void exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) override {
-    inner_.exchange(call, out, in);
+    ForwardingCommunicator::exchange(call, out, in);
     for (const Incoming& message : in)
       if (message.from == 1) message.bytes[message.bytes.size() / 2] ^= std::byte{16};
   }
-
- private:
-  Communicator& inner_;
 };
 
 TEST(WireCollectives, ADamagedMessageNamesItsRankAndUnit) {

@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/forwarding_communicator.h"
 #include "tests/support/scratch_model.h"
 #include "zeepo/comm/threads/threads_world.h"
 #include "zeepo/train/trainer.h"
@@ -220,30 +221,18 @@ TEST(Retuning, RanksThatAreToldTheSameDecideTheSame) {
 }
 
 // Ranks whose link becomes slow in the run: each gather takes its time from a step on.
-class SlowingRanks final : public Communicator {
+class SlowingRanks final : public ForwardingCommunicator {
  public:
-  SlowingRanks(Communicator& ranks, int first_slow_step) : ranks_(ranks), first_slow_step_(first_slow_step) {}
+  SlowingRanks(Communicator& ranks, int first_slow_step)
+      : ForwardingCommunicator(ranks), first_slow_step_(first_slow_step) {}
 
-  std::string_view name() const override { return ranks_.name(); }
-  int rank() const override { return ranks_.rank(); }
-  int size() const override { return ranks_.size(); }
   void all_gather(CpuStream& stream, ConstView shard, View full, const Label& label) override {
     if (label.what == "gradient norms") ++steps_;
     if (steps_ >= first_slow_step_) std::this_thread::sleep_for(std::chrono::milliseconds(4));
-    ranks_.all_gather(stream, shard, full, label);
+    ForwardingCommunicator::all_gather(stream, shard, full, label);
   }
-  void reduce_scatter(CpuStream& stream, ConstView full, View scratch, View shard, const Label& label,
-                      const SumInto& how) override {
-    ranks_.reduce_scatter(stream, full, scratch, shard, label, how);
-  }
-  void all_reduce(CpuStream& stream, View x, const Label& label) override { ranks_.all_reduce(stream, x, label); }
-  void broadcast(CpuStream& stream, View x, int root, const Label& label) override {
-    ranks_.broadcast(stream, x, root, label);
-  }
-  void agree(const Call& call) override { ranks_.agree(call); }
 
  private:
-  Communicator& ranks_;
   const int first_slow_step_;
   std::atomic<int> steps_ = 0;
 };

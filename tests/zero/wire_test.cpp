@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/support/errors.h"
+#include "tests/support/forwarding_communicator.h"
 #include "tests/support/test_directory.h"
 #include "tests/zero/sharded_models.h"
 #include "zeepo/comm/device_communicator.h"
@@ -210,34 +211,19 @@ TEST(WirePlaces, WeightsInCodesAreTheSameOnAnyNumberOfRanksFromTwo) {
 
 // Ranks that stand on other nodes than those of another communicator, which is borrowed; and, for a CPU in a GPU's
 // place, with collectives of their own on the memory of the device.
-class PlacedRanks final : public Communicator {
+class PlacedRanks final : public ForwardingCommunicator {
  public:
   enum class Memory { host, device };
 
   PlacedRanks(Communicator& inner, std::vector<int> nodes, Memory memory = Memory::host)
-      : inner_(inner), nodes_(std::move(nodes)) {
-    if (memory == Memory::device) device_ = through_host(stream_, inner_, {});
+      : ForwardingCommunicator(inner), nodes_(std::move(nodes)) {
+    if (memory == Memory::device) device_ = through_host(stream_, inner, {});
   }
   std::string_view name() const override { return "placed"; }
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
   std::vector<int> nodes() const override { return nodes_; }
   DeviceCommunicator* on_device() override { return device_.get(); }
-  void all_gather(CpuStream& s, ConstView shard, View full, const Label& l) override {
-    inner_.all_gather(s, shard, full, l);
-  }
-  void reduce_scatter(CpuStream& s, ConstView full, View scratch, View shard, const Label& l,
-                      const SumInto& how) override {
-    inner_.reduce_scatter(s, full, scratch, shard, l, how);
-  }
-  void all_reduce(CpuStream& s, View x, const Label& l) override { inner_.all_reduce(s, x, l); }
-  void broadcast(CpuStream& s, View x, int root, const Label& l) override { inner_.broadcast(s, x, root, l); }
-  void exchange(const Call& call, std::span<const Outgoing> out, std::span<const Incoming> in) override {
-    inner_.exchange(call, out, in);
-  }
 
  private:
-  Communicator& inner_;
   std::vector<int> nodes_;
   ThreadPool pool_{1};
   CpuStream stream_{pool_};
