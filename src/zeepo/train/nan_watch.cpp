@@ -27,7 +27,6 @@ void NanWatch::after(std::int64_t step, const StepResult& result) {
 
 void NanWatch::tell(std::int64_t step, const StepResult& result, const std::string& then) {
   const bool gradients_alone = std::isfinite(result.loss);
-  const auto found = gradients_alone ? result.grad_norm : result.loss;
   nlohmann::ordered_json micro_batches = nlohmann::ordered_json::array();
   std::vector<std::int64_t> all;
   for (const MicroBatchPlace& place : result.bad_losses) {
@@ -50,7 +49,7 @@ void NanWatch::tell(std::int64_t step, const StepResult& result, const std::stri
   report_.not_finite(
       step, result, micro_batches,
       fmt::format("step {}: {} {}, {} (samples {}); {}", step, gradients_alone ? "the gradient norm is" : "the loss is",
-                  std::isnan(found) ? std::abs(found) : found, where, samples, then));  // a NaN's sign says nothing
+                  unsigned_nan(gradients_alone ? result.grad_norm : result.loss), where, samples, then));
 }
 
 }  // namespace zeepo

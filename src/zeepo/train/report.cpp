@@ -19,10 +19,9 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", total / 3600, total / 60 % 60);
 }
 
-// A NaN's sign says nothing.
-float unsigned_nan(float value) { return std::isnan(value) ? std::abs(value) : value; }
-
 }  // namespace
+
+float unsigned_nan(float value) { return std::isnan(value) ? std::abs(value) : value; }
 
 nlohmann::ordered_json json_number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);

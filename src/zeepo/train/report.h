@@ -25,6 +25,8 @@ struct StepReport {
   std::array<Usage, kPlaces.size()> memory = {};           // of this rank, the peaks since the step before
 };
 nlohmann::ordered_json to_json(const StepReport& report);
+// A NaN's sign says nothing to people.
+float unsigned_nan(float value);
 
 // On a terminal one line that is written over, with the time left; elsewhere a line a step. To stderr.
 class Progress {
